@@ -1,0 +1,1 @@
+"""The paper's evaluation: networks, and (later) the sweeps that run them under a budget."""

@@ -1,0 +1,97 @@
+// The blocks of an arena in address order.
+//
+// Two levels: a directory of chunks, each an array of at most kChunkBlocks blocks. A search walks
+// arrays, so its cost per block does not depend on how many blocks there are or in which order
+// they were made; insertion and removal move at most one chunk.
+//
+// Invariants (checked by is_valid()):
+//   blocks tile [begin, end): block[i].offset + block[i].bytes == block[i + 1].offset
+//   no two neighbours are both free
+//   0 < chunk.count <= kChunkBlocks, and directory[i].first == chunk[i].blocks[0].offset
+//   chunk.num_candidates == number of its blocks whose cost is not kBarrier
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "core/types.h"
+
+namespace coop {
+
+struct Value;
+
+// The cost of a block that no window may contain.
+inline constexpr Cost kBarrier = std::numeric_limits<Cost>::infinity();
+
+struct Block {
+  Bytes offset = 0;
+  Bytes bytes = 0;
+  Cost cost = 0;           // 0 when free, kBarrier when not evictable
+  double last_access = 0;  // clock of the last use
+  Value* value = nullptr;  // null when free
+
+  bool is_free() const { return value == nullptr; }
+};
+
+class BlockMap {
+ public:
+  static constexpr int kChunkBlocks = 64;
+
+  struct Chunk {
+    int count = 0;
+    int num_candidates = 0;
+    Block blocks[kChunkBlocks];
+  };
+
+  // A place in the map; invalidated by insert and erase.
+  struct Position {
+    int chunk = 0;
+    int slot = 0;
+    bool operator==(const Position& other) const {
+      return chunk == other.chunk && slot == other.slot;
+    }
+  };
+
+  BlockMap(Bytes begin, Bytes end);
+
+  // The block that starts at `offset`.
+  Position find(Bytes offset) const;
+  Block& at(Position position) { return directory_[position.chunk].chunk->blocks[position.slot]; }
+  const Block& at(Position position) const {
+    return directory_[position.chunk].chunk->blocks[position.slot];
+  }
+
+  bool has_next(Position position) const;
+  bool has_previous(Position position) const;
+  Position next(Position position) const;
+  Position previous(Position position) const;
+
+  void insert_after(Position position, const Block& block);
+  void erase(Position position);
+
+  // Cost changes go through here, so that chunk.num_candidates stays true.
+  void set_cost(Position position, Cost cost);
+  // Grows a block downwards or upwards; the caller keeps the tiling.
+  void set_range(Position position, Bytes offset, Bytes bytes);
+
+  int64_t size() const { return size_; }
+  int num_chunks() const { return static_cast<int>(directory_.size()); }
+  const Chunk& chunk(int index) const { return *directory_[index].chunk; }
+
+  bool is_valid(Bytes begin, Bytes end) const;
+
+ private:
+  struct Entry {
+    Bytes first;
+    std::unique_ptr<Chunk> chunk;
+  };
+
+  void split(int chunk);
+  void merge_if_sparse(int chunk);  // `chunk` with the next one
+
+  std::vector<Entry> directory_;
+  int64_t size_ = 0;
+};
+
+}  // namespace coop

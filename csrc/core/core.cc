@@ -1,0 +1,264 @@
+// Memory: allocation, eviction, accounting.
+#include "core/core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "core/check.h"
+
+namespace coop {
+
+namespace {
+
+constexpr Bytes kKiB = 1024;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Bytes aligned_down(Bytes bytes, Bytes alignment) { return bytes / alignment * alignment; }
+
+}  // namespace
+
+OutOfBudget::OutOfBudget(const Shortage& shortage)
+    : std::runtime_error("out of budget: " + std::to_string(shortage.wanted) +
+                         " bytes wanted, at most " + std::to_string(shortage.largest_window) +
+                         " consecutive bytes can be freed of a budget of " +
+                         std::to_string(shortage.budget)),
+      shortage(shortage) {}
+
+Core::Core(const Config& config, Host* host)
+    : config_(config),
+      host_(host),
+      arena_(0, aligned_down(config.budget, config.alignment), config.alignment),
+      small_(config.alignment) {
+  if (config.small_bytes <= 0) return;
+  // One extent from the start, at the left end; its share of the budget stays small.
+  const Bytes share = std::clamp<Bytes>(config.budget / 256, 64 * kKiB, 16 * kKiB * kKiB);
+  extent_bytes_ = arena_.rounded(std::max(std::min(share, config.budget / 16), config.small_bytes));
+  if (extent_bytes_ * 4 > config.budget) return;
+  Value* extent = new_value(extent_bytes_);
+  extent->arena = &arena_;
+  extent->offset = arena_.place(extent, extent_bytes_, Side::kLeft);
+  small_.add_extent(extent->offset, extent_bytes_);
+}
+
+Core::~Core() = default;
+
+Storage* Core::allocate(Bytes bytes, Side side) {
+  Value* value = new_value(arena_.rounded(bytes));
+  if (!config_.partition) side = Side::kLeft;
+  place(value, bytes <= config_.small_bytes, side);
+  auto storage = std::make_unique<Storage>();
+  storage->core = this;
+  storage->bytes = bytes;
+  storage->value = value;
+  value->storage = storage.get();
+  emit(EventKind::kAllocate, value, bytes,
+       value->arena != &arena_ ? 2 : static_cast<uint8_t>(side));
+  COOP_DEBUG_ASSERT(is_valid());
+  return storage.release();
+}
+
+// Gives the value a block, or recycles it and throws.
+void Core::place(Value* value, bool small, Side side) {
+  try {
+    if (!small || !place_small(value)) {
+      value->offset = place_or_evict(value, value->bytes, side);
+      value->arena = &arena_;
+    }
+  } catch (...) {
+    recycle(value);
+    throw;
+  }
+  held_ += value->bytes;
+  if (held_ > peak_) peak_ = held_;
+  COOP_ASSERT(held_ <= config_.budget);
+}
+
+// False when there is no room for another extent; the block itself may still fit elsewhere.
+bool Core::place_small(Value* value) {
+  value->arena = small_.place(value, value->bytes, &value->offset);
+  if (value->arena != nullptr) return true;
+  if (extent_bytes_ == 0) return false;
+  Value* extent = new_value(extent_bytes_);
+  extent->arena = &arena_;
+  try {
+    extent->offset = place_or_evict(extent, extent_bytes_, Side::kLeft);
+  } catch (const OutOfBudget&) {
+    recycle(extent);
+    return false;
+  }
+  small_.add_extent(extent->offset, extent_bytes_);
+  value->arena = small_.place(value, value->bytes, &value->offset);
+  return true;
+}
+
+Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
+  Bytes offset = arena_.place(value, bytes, side);
+  if (offset != Arena::kNowhere) return offset;
+  // No window can do better than everything that is free or evictable.
+  do {
+    const Window window = choose(bytes);
+    if (window.empty()) throw OutOfBudget(shortage(bytes));
+    evict_window(window);
+    offset = arena_.place(value, bytes, side);
+  } while (offset == Arena::kNowhere);
+  ++stats_.num_forced;
+  stats_.fragmentation_sum +=
+      static_cast<double>(config_.budget - held_ - bytes) / static_cast<double>(config_.budget);
+  return offset;
+}
+
+Window Core::choose(Bytes bytes) {
+  const int64_t begin_ns = now_ns();
+  // Locks change with every operator and searches are rare, so locks are put on the map here.
+  saved_costs_.clear();
+  for (const Value* value : locked_) {
+    if (!value->is_resident() || value->arena != &arena_) {
+      saved_costs_.push_back(0);
+      continue;
+    }
+    saved_costs_.push_back(arena_.blocks().at(arena_.blocks().find(value->offset)).cost);
+    arena_.set_cost(value->offset, kBarrier);
+  }
+  Window window;
+  if (config_.policy == Policy::kCoop && config_.window) {
+    window = search_.cheapest_window(arena_.blocks(), bytes, clock_);
+  } else {
+    window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
+  }
+  for (size_t i = 0; i < locked_.size(); ++i) {
+    const Value* value = locked_[i];
+    if (value->is_resident() && value->arena == &arena_) {
+      arena_.set_cost(value->offset, saved_costs_[i]);
+    }
+  }
+  const int64_t elapsed_ns = now_ns() - begin_ns;
+  ++stats_.num_searches;
+  stats_.search_ns += elapsed_ns;
+  stats_.searched_blocks += arena_.blocks().size();
+  events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
+               clock_, current_op_);
+  return window;
+}
+
+void Core::evict_window(const Window& window) {
+  to_evict_.clear();
+  const BlockMap& blocks = arena_.blocks();
+  BlockMap::Position position = blocks.find(window.begin);
+  for (;;) {
+    const Block& block = blocks.at(position);
+    if (block.offset >= window.end) break;
+    if (!block.is_free()) to_evict_.push_back(block.value);
+    if (!blocks.has_next(position)) break;
+    position = blocks.next(position);
+  }
+  for (Value* value : to_evict_) evict_value(value);
+}
+
+void Core::evict_value(Value* value) {
+  COOP_ASSERT(value->is_evictable() && value->locks == 0);
+  ++stats_.num_evictions;
+  stats_.evicted_bytes += value->bytes;
+  emit(EventKind::kEvict, value);
+  arena_.free(value->offset);
+  held_ -= value->bytes;
+  value->offset = Arena::kNowhere;
+  if (value->storage != nullptr) host_->release(*value->storage);
+  absent(value);
+}
+
+void Core::free_block(Value* value) {
+  emit(EventKind::kFree, value);
+  held_ -= value->bytes;
+  if (value->arena == &arena_) {
+    arena_.free(value->offset);
+  } else {
+    const Bytes extent = small_.free(value->arena, value->offset);
+    if (extent != Arena::kNowhere) {
+      Value* holder = arena_.blocks().at(arena_.blocks().find(extent)).value;
+      arena_.free(extent);
+      recycle(holder);
+    }
+  }
+  value->offset = Arena::kNowhere;
+}
+
+void Core::move_block(Value* from, Value* to) {
+  COOP_ASSERT(from->is_resident() && !to->is_resident() && from->bytes == to->bytes);
+  to->arena = from->arena;
+  to->offset = from->offset;
+  from->offset = Arena::kNowhere;
+  to->arena->hand_over(to->offset, to);
+  emit(EventKind::kHandOver, to);
+}
+
+void Core::copy_content(Value* from, Value* to, Bytes bytes) {
+  host_->copy(to->offset, from->offset, bytes);
+  ++stats_.num_copies;
+  stats_.copied_bytes += bytes;
+}
+
+void Core::storage_died(Storage* storage) {
+  Value* value = storage->value;
+  detach(value);
+  delete storage;
+  reconsider(value);
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
+Stats Core::stats() const {
+  Stats stats = stats_;
+  stats.budget = config_.budget;
+  stats.held = held_;
+  stats.peak = peak_;
+  stats.free = config_.budget - held_;
+  stats.largest_free = arena_.largest_free();
+  stats.num_blocks = arena_.blocks().size();
+  for (const auto& extent : small_.extents()) stats.num_blocks += extent->blocks().size();
+  stats.num_steps = step_;
+  return stats;
+}
+
+Shortage Core::shortage(Bytes wanted) {
+  Shortage result;
+  result.wanted = wanted;
+  result.budget = config_.budget;
+  result.held = held_;
+  const BlockMap& blocks = arena_.blocks();
+  Bytes run = 0;
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    const BlockMap::Chunk& chunk = blocks.chunk(c);
+    for (int i = 0; i < chunk.count; ++i) {
+      const Block& block = chunk.blocks[i];
+      const Value* value = block.value;
+      bool usable = true;
+      if (value != nullptr) {
+        usable = false;
+        if (value->locks > 0) {
+          result.locked_bytes += block.bytes;
+        } else if (value->storage != nullptr && value->storage->pins > 0) {
+          result.pinned_bytes += block.bytes;
+        } else if (value->record != nullptr) {
+          usable = true;
+        } else if (value->storage != nullptr && value->storage->handle == nullptr) {
+          // No operator has returned it yet: it belongs to the one that runs.
+          result.temporary_bytes += block.bytes;
+        } else {
+          result.root_bytes += block.bytes;
+        }
+      }
+      run = usable ? run + block.bytes : 0;
+      result.largest_window = std::max(result.largest_window, run);
+    }
+  }
+  // More budget is more room at the right end, behind the last run.
+  result.sufficient_budget = config_.budget + arena_.rounded(wanted) - run;
+  return result;
+}
+
+}  // namespace coop

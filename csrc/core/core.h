@@ -1,0 +1,210 @@
+// The algorithm: places values, evicts windows, materializes what is needed, keeps the records.
+//
+// Not thread safe: the host calls it under one lock, and may release that lock while it runs an
+// operator inside Host::replay. Everything locked stays where it is meanwhile.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/events.h"
+#include "core/graph.h"
+#include "core/neighbourhood.h"
+#include "core/policy.h"
+#include "core/small_area.h"
+#include "core/types.h"
+
+namespace coop {
+
+// The core's only way out.
+class Host {
+ public:
+  virtual ~Host() = default;
+  // Runs the operator of `record` again. Its inputs are resident and locked. Puts a fresh storage
+  // from Core::allocate (or Core::take_for_write) into outputs[i] for every record.outputs[i].
+  virtual void replay(Record& record, Storage** outputs) = 0;
+  // The storage lost its bytes.
+  virtual void release(Storage& storage) = 0;
+  // The storage's bytes are at storage.value->offset now.
+  virtual void restore(Storage& storage) = 0;
+  virtual void copy(Bytes to, Bytes from, Bytes bytes) = 0;
+  // Nothing needs the record any more; it may be destroyed once the lock is free.
+  virtual void retire(Record* record) = 0;
+};
+
+// A storage that an operator is about to write.
+struct Write {
+  enum class Kind : uint8_t {
+    kRoot,     // stays a root, written where it is
+    kInPlace,  // a new version at the same address (Rule 5)
+    kCopied,   // copy on write: a new version at another address
+  };
+  Storage* storage = nullptr;
+  Value* old = nullptr;  // what the record reads; null for a root that nothing needs
+  Kind kind = Kind::kRoot;
+  bool keep_old = false;  // the operator has other outputs too, so a replay needs the old bytes
+};
+
+// One running operator. Reused by the host from call to call.
+struct Operation {
+  std::vector<Value*> locked;
+  std::vector<Write> writes;
+};
+
+class Core {
+ public:
+  Core(const Config& config, Host* host);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // --- memory ---------------------------------------------------------------------------------
+  // A storage with a block and no record yet. Evicts as the policy says; throws OutOfBudget.
+  Storage* allocate(Bytes bytes, Side side);
+  // The last tensor of the storage is gone (Rule 4).
+  void storage_died(Storage* storage);
+
+  // --- operators: begin, (the host runs it), then commit or abort --------------------------------
+  // Materializes and locks the inputs, prepares the writes (which are inputs too).
+  void begin(Operation& operation, Storage* const* inputs, size_t num_inputs);
+  // The operator ran. `fresh` are the storages it made. With a record (owned from here on), what it
+  // made or wrote becomes evictable; without, it stays for good. `inputs` are the values the record
+  // reads.
+  void commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
+              Storage* const* fresh, size_t num_fresh, Cost cost);
+  // The operator threw. What it may have half written is recomputed when it is next needed.
+  void abort(Operation& operation);
+
+  // --- during Host::replay -------------------------------------------------------------------
+  // A fresh storage that holds the content of `value` and may be written: its own block if nothing
+  // else needs it, or a copy.
+  Storage* take_for_write(Value* value, const Record& record);
+
+  // --- what a user may ask -------------------------------------------------------------------
+  void materialize(Storage* storage);
+  bool evict(Storage* storage);  // false: a root, pinned, or in use
+  void pin(Storage* storage, const char* reason);
+  void unpin(Storage* storage);
+  // Drops how the content was made (Rule 11): it is never evicted again. Resident content only.
+  void make_root(Storage* storage);
+
+  // --- steps (Rule 11) -----------------------------------------------------------------------
+  void begin_step();  // an optimizer starts to write
+  void end_step();    // it has ended
+
+  // Live storages whose content is evicted now, oldest first.
+  std::vector<Storage*> evicted_storages() const;
+
+  const Config& config() const { return config_; }
+  Stats stats() const;
+  Shortage shortage(Bytes wanted);
+  void reset_peak() { peak_ = held_; }
+  const Arena& arena() const { return arena_; }
+  EventLog& events() { return events_; }
+  double clock() const { return clock_; }
+  void set_current_op(int32_t op) { current_op_ = op; }
+
+  // Score of an evictable value: own cost and evicted neighbourhood; `exact` walks the graph
+  // instead of asking the union-find (for tests and measurements).
+  Cost neighbourhood_cost(const Value* value, bool exact);
+
+  bool is_valid() const;
+
+ private:
+  struct Frame {
+    Value* value;
+    size_t kept_begin;
+  };
+
+  // memory (core.cc)
+  Bytes place_or_evict(Value* value, Bytes bytes, Side side);
+  void place(Value* value, bool small, Side side);
+  bool place_small(Value* value);
+  void evict_window(const Window& window);
+  void evict_value(Value* value);
+  void free_block(Value* value);
+  Window choose(Bytes bytes);
+  void move_block(Value* from, Value* to);
+  void copy_content(Value* from, Value* to, Bytes to_bytes);
+
+  // graph (graph.cc)
+  Value* new_value(Bytes bytes);
+  void recycle(Value* value);
+  void attach(Value* value, Storage* storage);
+  void detach(Value* value);
+  void set_record(Value* value, Record* record, size_t index);
+  Record* drop_record(Value* value);
+  void link_inputs(Record* record, Value* const* inputs, size_t num_inputs);
+  void unlink(Record* record);
+  void destroy_doomed();
+  void reconsider(Value* value);
+  void root(Value* value);
+  void absent(Value* value);
+  void present(Value* value);
+  void refresh(Value* value);
+  void refresh_border(int32_t set);
+  Cost exact_neighbourhood(const Value* value);
+
+  // operators (operators.cc)
+  void prepare_write(Operation& operation, Write& write);
+  void settle(Storage* storage);
+  bool root_dependents(const std::vector<Value*>& dependents);
+  bool gather_dependents(std::vector<Value*> seeds, Bytes limit, std::vector<Value*>* dependents);
+  void keep_private_copy(Storage* storage);
+
+  // materializer (materialize.cc)
+  void lock(Value* value);
+  void unlock(Value* value);
+  void make_resident(Value* const* values, size_t num_values);
+  void materialize_value(Value* value);
+  void replay(Value* wanted);
+  void adopt(Value* value, Storage* fresh, bool wanted);
+  void free_transients();
+
+  void emit(EventKind kind, const Value* value, int64_t amount = 0, uint8_t detail = 0) {
+    events_.emit(kind, value->serial, value->offset, value->bytes, amount, detail, clock_,
+                 current_op_);
+  }
+
+  Config config_;
+  Host* host_;
+  Arena arena_;
+  SmallArea small_;
+  Bytes extent_bytes_ = 0;
+  Bytes held_ = 0;  // by values; the unused rest of an extent is free, if only for small ones
+  Bytes peak_ = 0;
+  Search search_;
+  Neighbourhoods neighbourhoods_;
+  EventLog events_;
+  Stats stats_;
+  double clock_ = 0;
+  int32_t current_op_ = 0;
+
+  std::deque<Value> values_;
+  std::vector<int32_t> unused_values_;
+  int64_t next_serial_ = 0;
+  int64_t mark_ = 0;
+  Value* first_recorded_ = nullptr;
+  Value* last_recorded_ = nullptr;
+  Record* first_record_ = nullptr;
+  Record* last_record_ = nullptr;
+  std::vector<Value*> locked_;
+
+  int64_t step_ = 0;
+  int64_t step_begin_serial_ = 0;
+
+  std::vector<Frame> frames_;  // the materializer's explicit stack (Rule 12)
+  std::vector<Value*> kept_;   // materialized for a frame that still waits for other inputs
+  struct Transient {
+    int32_t id;
+    int64_t serial;
+  };
+  std::vector<Transient> transients_;
+  int materializing_ = 0;
+  std::vector<Value*> doomed_;     // to be destroyed by destroy_doomed()
+  std::vector<Value*> to_evict_;   // scratch of evict_window()
+  std::vector<Cost> saved_costs_;  // scratch of choose()
+};
+
+}  // namespace coop

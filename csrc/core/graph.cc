@@ -1,0 +1,315 @@
+// Values and records: their lifetimes, and the scores that follow from them.
+#include "core/graph.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/check.h"
+#include "core/core.h"
+
+namespace coop {
+
+namespace {
+
+// Calls f(neighbour) for the values that are recomputed from `value` or from which it is. Roots are
+// never evicted, so they are nobody's neighbours.
+template <typename F>
+void for_each_neighbour(const Value* value, F&& f) {
+  if (value->record != nullptr) {
+    for (Edge& edge : value->record->inputs) {
+      if (edge.value->record != nullptr) f(edge.value);
+    }
+  }
+  for (Edge* edge = value->users; edge != nullptr; edge = edge->next) {
+    for (Value* output : edge->record->outputs) {
+      if (output != nullptr) f(output);
+    }
+  }
+}
+
+}  // namespace
+
+Value* Core::new_value(Bytes bytes) {
+  int32_t id;
+  if (unused_values_.empty()) {
+    id = static_cast<int32_t>(values_.size());
+    values_.emplace_back();
+  } else {
+    id = unused_values_.back();
+    unused_values_.pop_back();
+  }
+  Value* value = &values_[id];
+  *value = Value();
+  value->id = id;
+  value->serial = ++next_serial_;
+  value->bytes = bytes;
+  value->step = step_;
+  ++stats_.num_values;
+  return value;
+}
+
+void Core::recycle(Value* value) {
+  COOP_DEBUG_ASSERT(value->lock_index < 0 && value->users == nullptr);
+  value->offset = Arena::kNowhere;
+  value->record = nullptr;
+  value->serial = 0;
+  unused_values_.push_back(value->id);
+  --stats_.num_values;
+}
+
+void Core::attach(Value* value, Storage* storage) {
+  value->storage = storage;
+  storage->value = value;
+}
+
+// The list of recorded values holds those that are attached and have a record, oldest first.
+void Core::detach(Value* value) {
+  value->storage = nullptr;
+  if (value->record == nullptr) return;
+  (value->previous_recorded ? value->previous_recorded->next_recorded : first_recorded_) =
+      value->next_recorded;
+  (value->next_recorded ? value->next_recorded->previous_recorded : last_recorded_) =
+      value->previous_recorded;
+  value->previous_recorded = value->next_recorded = nullptr;
+}
+
+void Core::set_record(Value* value, Record* record, size_t index) {
+  value->record = record;
+  value->output_index = static_cast<int32_t>(index);
+  record->outputs[index] = value;
+  ++record->num_live_outputs;
+  if (value->storage != nullptr) {
+    value->previous_recorded = last_recorded_;
+    value->next_recorded = nullptr;
+    (last_recorded_ ? last_recorded_->next_recorded : first_recorded_) = value;
+    last_recorded_ = value;
+  }
+}
+
+void Core::link_inputs(Record* record, Value* const* inputs, size_t num_inputs) {
+  record->inputs.set_size(num_inputs);
+  for (size_t i = 0; i < num_inputs; ++i) {
+    Edge& edge = record->inputs[i];
+    edge.value = inputs[i];
+    edge.record = record;
+    edge.previous = nullptr;
+    edge.next = inputs[i]->users;
+    if (edge.next != nullptr) edge.next->previous = &edge;
+    inputs[i]->users = &edge;
+  }
+  record->step = step_;
+  record->previous = last_record_;
+  record->next = nullptr;
+  (last_record_ ? last_record_->next : first_record_) = record;
+  last_record_ = record;
+  ++stats_.num_records;
+}
+
+// Separates a value from its record. Returns the record if that was its last output.
+Record* Core::drop_record(Value* value) {
+  Record* record = value->record;
+  if (record == nullptr) return nullptr;
+  Storage* storage = value->storage;
+  if (storage != nullptr) detach(value);
+  value->storage = storage;
+  value->record = nullptr;
+  record->outputs[value->output_index] = nullptr;
+  return --record->num_live_outputs == 0 ? record : nullptr;
+}
+
+// Unlinks a record that has no outputs left; inputs that only it kept are doomed.
+void Core::unlink(Record* record) {
+  for (Edge& edge : record->inputs) {
+    Value* input = edge.value;
+    (edge.previous ? edge.previous->next : input->users) = edge.next;
+    if (edge.next != nullptr) edge.next->previous = edge.previous;
+    if (input->users == nullptr && input->storage == nullptr && input->locks == 0) {
+      doomed_.push_back(input);
+    }
+  }
+  (record->previous ? record->previous->next : first_record_) = record->next;
+  (record->next ? record->next->previous : last_record_) = record->previous;
+  --stats_.num_records;
+  host_->retire(record);
+}
+
+// Iterative: chains of values that only kept each other alive can be long (Rule 12).
+void Core::destroy_doomed() {
+  while (!doomed_.empty()) {
+    Value* value = doomed_.back();
+    doomed_.pop_back();
+    if (value->is_resident()) free_block(value);
+    if (value->neighbourhood >= 0) present(value);
+    Record* record = drop_record(value);
+    recycle(value);
+    if (record != nullptr) unlink(record);
+  }
+}
+
+// Called when something that kept a value, or its bytes, is gone.
+void Core::reconsider(Value* value) {
+  if (value->storage != nullptr || value->locks > 0) return;
+  if (value->users == nullptr) {
+    doomed_.push_back(value);
+    destroy_doomed();
+  } else if (value->record != nullptr && value->is_resident()) {
+    if (materializing_ > 0) {
+      // A sibling replay may need it; free_transients() ends this.
+      transients_.push_back({value->id, value->serial});
+      refresh(value);
+    } else {
+      // Rule 4: nobody can see its bytes.
+      free_block(value);
+      absent(value);
+    }
+  }
+}
+
+// Rule 11, and Rule 6: from now on its bytes are all there is.
+void Core::root(Value* value) {
+  COOP_ASSERT(value->is_resident());
+  if (value->record == nullptr) return;
+  Record* record = drop_record(value);
+  if (record != nullptr) {
+    unlink(record);
+    destroy_doomed();
+  }
+  refresh(value);
+  emit(EventKind::kRoot, value);
+}
+
+// The value has no bytes from now on, but can be recomputed.
+void Core::absent(Value* value) {
+  COOP_DEBUG_ASSERT(value->record != nullptr && value->neighbourhood < 0);
+  value->neighbourhood = neighbourhoods_.add(value->record->cost);
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood >= 0) {
+      neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+    }
+  });
+  const int32_t set = neighbourhoods_.find(value->neighbourhood);
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->is_resident()) neighbourhoods_.border(set).push_back(neighbour->id);
+  });
+  refresh_border(set);
+}
+
+// The value has bytes again, or is about to be destroyed.
+void Core::present(Value* value) {
+  const int32_t set = neighbourhoods_.find(value->neighbourhood);
+  // The set may be recycled by the removal; its border must still be refreshed.
+  std::vector<int32_t> border;
+  border.swap(neighbourhoods_.border(set));
+  const bool recycled = neighbourhoods_.remove(value->neighbourhood, value->record->cost);
+  value->neighbourhood = -1;
+  for (const int32_t id : border) refresh(&values_[id]);
+  if (recycled) return;
+  border.push_back(value->id);
+  border.swap(neighbourhoods_.border(set));
+}
+
+void Core::refresh_border(int32_t set) {
+  std::vector<int32_t>& border = neighbourhoods_.border(set);
+  std::sort(border.begin(), border.end());
+  border.erase(std::unique(border.begin(), border.end()), border.end());
+  border.erase(std::remove_if(border.begin(), border.end(),
+                              [&](int32_t id) { return !values_[id].is_evictable(); }),
+               border.end());
+  for (const int32_t id : border) refresh(&values_[id]);
+}
+
+void Core::refresh(Value* value) {
+  if (!value->is_resident() || value->arena != &arena_) return;
+  arena_.set_cost(value->offset,
+                  value->is_evictable() ? neighbourhood_cost(value, false) : kBarrier);
+}
+
+Cost Core::neighbourhood_cost(const Value* value, bool exact) {
+  if (exact) return exact_neighbourhood(value);
+  Cost sum = value->record->cost;
+  neighbourhoods_.begin_round();
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood < 0) return;
+    const int32_t set = neighbourhoods_.find(neighbour->neighbourhood);
+    if (neighbourhoods_.first_in_round(set)) sum += neighbourhoods_.cost(set);
+  });
+  return sum;
+}
+
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise.
+Cost Core::exact_neighbourhood(const Value* value) {
+  Cost sum = value->record->cost;
+  std::unordered_set<const Record*> counted{value->record};
+  for (const bool upwards : {true, false}) {
+    const int64_t mark = ++mark_;
+    std::vector<const Value*> pending{value};
+    while (!pending.empty()) {
+      const Value* next = pending.back();
+      pending.pop_back();
+      auto visit = [&](Value* neighbour) {
+        if (neighbour->record == nullptr || neighbour->is_resident() || neighbour->mark == mark) {
+          return;
+        }
+        neighbour->mark = mark;
+        if (counted.insert(neighbour->record).second) sum += neighbour->record->cost;
+        pending.push_back(neighbour);
+      };
+      if (upwards) {
+        for (const Edge& edge : next->record->inputs) visit(edge.value);
+      } else {
+        for (Edge* edge = next->users; edge != nullptr; edge = edge->next) {
+          for (Value* output : edge->record->outputs) {
+            if (output != nullptr) visit(output);
+          }
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+bool Core::is_valid() const {
+  if (!arena_.is_valid()) return false;
+  for (const auto& extent : small_.extents()) {
+    if (!extent->is_valid()) return false;
+  }
+  const BlockMap& blocks = arena_.blocks();
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    const BlockMap::Chunk& chunk = blocks.chunk(c);
+    for (int i = 0; i < chunk.count; ++i) {
+      const Block& block = chunk.blocks[i];
+      if (block.is_free()) continue;
+      const Value* value = block.value;
+      if (value->serial == 0 || value->offset != block.offset || value->arena != &arena_ ||
+          value->bytes != block.bytes) {
+        return false;
+      }
+      // A block that a window may take must be recomputable.
+      if (block.cost != kBarrier && !value->is_evictable()) return false;
+    }
+  }
+  int64_t num_values = 0;
+  for (const Value& value : values_) {
+    if (value.serial == 0) continue;
+    ++num_values;
+    if (value.storage != nullptr && value.storage->value != &value) return false;
+    // Never lost: no bytes, no record, and yet something needs it.
+    if (!value.is_resident() && value.record == nullptr && value.storage != nullptr) return false;
+    if (value.users != nullptr && !value.is_resident() && value.record == nullptr) return false;
+    if ((value.neighbourhood >= 0) != (!value.is_resident() && value.record != nullptr)) {
+      return false;
+    }
+    if (value.record != nullptr && value.record->outputs[value.output_index] != &value)
+      return false;
+  }
+  int64_t num_records = 0;
+  for (const Record* record = first_record_; record != nullptr; record = record->next) {
+    ++num_records;
+    int live = 0;
+    for (const Value* output : record->outputs) live += output != nullptr;
+    if (live != record->num_live_outputs || live == 0) return false;
+  }
+  return num_values == stats_.num_values && num_records == stats_.num_records;
+}
+
+}  // namespace coop

@@ -1,0 +1,79 @@
+// Storages, values and records: what is known of how the content of memory came to be.
+//
+//   Storage --value--> Value (the current version) --record--> Record --inputs--> Value ...
+//
+// A value exists while it is the content of a live storage, or a live record reads it, or it is
+// locked. A record exists while one of its outputs does. Records keep values alive, not bytes
+// (Rule 3); only a root that is read by a record keeps its bytes.
+#pragma once
+
+#include "core/arena.h"
+#include "core/fixed_array.h"
+#include "core/types.h"
+
+namespace coop {
+
+class Core;
+struct Record;
+struct Value;
+
+// A storage of the outside world that is alive: some tensor, or the running operator, holds it.
+struct Storage {
+  Value* value = nullptr;  // current content; never null
+  Core* core = nullptr;
+  void* handle = nullptr;  // the host's own object, null until the host has seen it
+  Bytes bytes = 0;         // as asked for
+  uint32_t pins = 0;
+  const char* pin_reason = nullptr;
+};
+
+// One input of one record, linked into the list of all records that read the same value.
+struct Edge {
+  Value* value = nullptr;
+  Record* record = nullptr;
+  Edge* previous = nullptr;
+  Edge* next = nullptr;
+};
+
+struct Value {
+  Storage* storage = nullptr;  // null once the storage died or was written again
+  Record* record = nullptr;    // null: a root, or a temporary of the running operator
+  Edge* users = nullptr;       // inputs of live records that read it
+  Arena* arena = nullptr;      // where its block lies: the arena, or an extent of the small area
+  Bytes offset = Arena::kNowhere;
+  Bytes bytes = 0;  // size of its block, resident or not
+  int32_t locks = 0;
+  int32_t lock_index = -1;             // its place in Core's list of locked values
+  int32_t neighbourhood = -1;          // its node in Neighbourhoods while it is evicted
+  int32_t output_index = 0;            // its place in record->outputs
+  int32_t id = 0;                      // slot in Core's table; reused
+  int64_t serial = 0;                  // unique, in order of creation
+  int64_t step = 0;                    // step in which it was made
+  int64_t mark = 0;                    // last traversal that saw it
+  Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
+  Value* next_recorded = nullptr;
+
+  bool is_resident() const { return offset != Arena::kNowhere; }
+  bool is_root() const { return record == nullptr; }
+  bool is_attached() const { return storage != nullptr; }
+  bool is_evictable() const {
+    return record != nullptr && is_resident() && (storage == nullptr || storage->pins == 0);
+  }
+};
+
+// How a set of values was made. The host derives from it and adds the operator and its frozen
+// arguments.
+struct Record {
+  virtual ~Record() = default;
+
+  FixedArray<Edge, 6> inputs;
+  FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
+  int32_t num_live_outputs = 0;
+  int32_t op = 0;  // the host's number for the operator, for events
+  Cost cost = 0;
+  int64_t step = 0;
+  Record* previous = nullptr;  // all live records in order of creation
+  Record* next = nullptr;
+};
+
+}  // namespace coop

@@ -1,0 +1,183 @@
+// Bringing evicted values back: an explicit stack of records to replay (Rule 12).
+#include "core/check.h"
+#include "core/core.h"
+
+namespace coop {
+
+void Core::lock(Value* value) {
+  if (value->locks++ > 0) return;
+  value->lock_index = static_cast<int32_t>(locked_.size());
+  locked_.push_back(value);
+}
+
+void Core::unlock(Value* value) {
+  COOP_DEBUG_ASSERT(value->locks > 0);
+  if (--value->locks > 0) return;
+  Value* last = locked_.back();
+  locked_[value->lock_index] = last;
+  last->lock_index = value->lock_index;
+  locked_.pop_back();
+  value->lock_index = -1;
+  reconsider(value);
+}
+
+// All of them resident at once. They are not locked afterwards, but nothing has been allocated
+// since the last of them came back.
+void Core::make_resident(Value* const* values, size_t num_values) {
+  ++materializing_;
+  const size_t base = kept_.size();
+  auto finish = [&] {
+    while (kept_.size() > base) {
+      Value* value = kept_.back();
+      kept_.pop_back();
+      unlock(value);
+    }
+    if (--materializing_ == 0) free_transients();
+  };
+  try {
+    // One that was resident may be evicted while another is replayed, hence the loop; what was
+    // materialized here is locked, so each is materialized at most once.
+    for (bool complete = false; !complete;) {
+      complete = true;
+      for (size_t i = 0; i < num_values; ++i) {
+        if (values[i]->is_resident()) {
+          if (values[i]->arena == &arena_) arena_.touch(values[i]->offset, clock_);
+          continue;
+        }
+        complete = false;
+        materialize_value(values[i]);
+        kept_.push_back(values[i]);
+      }
+    }
+  } catch (...) {
+    finish();
+    throw;
+  }
+  finish();
+}
+
+// Leaves the value resident and locked once.
+void Core::materialize_value(Value* target) {
+  const size_t base = frames_.size();
+  const size_t kept_base = kept_.size();
+  auto push = [&](Value* value) {
+    lock(value);
+    frames_.push_back({value, kept_.size()});
+  };
+  auto release_kept = [&](size_t begin) {
+    while (kept_.size() > begin) {
+      Value* value = kept_.back();
+      kept_.pop_back();
+      unlock(value);
+    }
+  };
+  push(target);
+  try {
+    while (frames_.size() > base) {
+      const Frame frame = frames_.back();
+      Value* value = frame.value;
+      if (!value->is_resident()) {
+        COOP_ASSERT(value->record != nullptr);  // lost
+        Value* missing = nullptr;
+        for (Edge& edge : value->record->inputs) {
+          if (!edge.value->is_resident()) {
+            missing = edge.value;
+            break;
+          }
+        }
+        if (missing != nullptr) {
+          push(missing);
+          continue;
+        }
+        replay(value);
+        release_kept(frame.kept_begin);
+      }
+      frames_.pop_back();
+      if (frames_.size() > base) kept_.push_back(value);  // for the frame below
+    }
+  } catch (...) {
+    release_kept(kept_base);
+    while (frames_.size() > base) {
+      Value* value = frames_.back().value;
+      frames_.pop_back();
+      unlock(value);
+    }
+    throw;
+  }
+}
+
+void Core::replay(Value* wanted) {
+  Record* record = wanted->record;
+  for (Edge& edge : record->inputs) lock(edge.value);
+  std::vector<Storage*> outputs(record->outputs.size(), nullptr);
+  auto unlock_inputs = [&] {
+    for (Edge& edge : record->inputs) unlock(edge.value);
+  };
+  try {
+    host_->replay(*record, outputs.data());
+  } catch (...) {
+    unlock_inputs();
+    throw;
+  }
+  clock_ += record->cost;
+  ++stats_.num_replays;
+  stats_.replay_cost += record->cost;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] != nullptr) adopt(record->outputs[i], outputs[i], record->outputs[i] == wanted);
+  }
+  COOP_ASSERT(wanted->is_resident());
+  emit(EventKind::kReplay, wanted, static_cast<int64_t>(record->cost));
+  for (Edge& edge : record->inputs) {
+    Value* input = edge.value;
+    if (input->is_resident() && input->arena == &arena_) arena_.touch(input->offset, clock_);
+  }
+  unlock_inputs();
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
+// The block of a replayed output goes to the value it is the content of, if anyone wants it.
+void Core::adopt(Value* value, Storage* fresh, bool wanted) {
+  Value* content = fresh->value;
+  detach(content);
+  delete fresh;
+  const bool take = value != nullptr && !value->is_resident() &&
+                    (wanted || value->storage != nullptr || value->locks > 0);
+  if (take) {
+    move_block(content, value);
+    present(value);
+    arena_.touch(value->offset, clock_);
+    refresh(value);
+    if (value->storage != nullptr) host_->restore(*value->storage);
+  }
+  reconsider(content);
+}
+
+Storage* Core::take_for_write(Value* value, const Record& record) {
+  // The locks that this replay and the frame it serves hold; any more are somebody else's.
+  int32_t own_locks = 0;
+  for (const Edge& edge : record.inputs) own_locks += edge.value == value;
+  for (size_t i = frames_.back().kept_begin; i < kept_.size(); ++i) own_locks += kept_[i] == value;
+  if (value->storage != nullptr || value->record == nullptr || value->locks > own_locks) {
+    Storage* copy = allocate(value->bytes, Side::kLeft);
+    copy_content(value, copy->value, value->bytes);
+    return copy;
+  }
+  auto* storage = new Storage();
+  storage->core = this;
+  storage->bytes = value->bytes;
+  Value* content = new_value(value->bytes);
+  move_block(value, content);
+  attach(content, storage);
+  absent(value);
+  return storage;
+}
+
+void Core::free_transients() {
+  for (const Transient& transient : transients_) {
+    Value* value = &values_[transient.id];
+    if (value->serial == transient.serial) reconsider(value);
+  }
+  transients_.clear();
+}
+
+}  // namespace coop

@@ -1,0 +1,51 @@
+// The evicted neighbourhood of a value: the evicted values that would have to be recomputed with
+// it, or because of it. Kept as disjoint sets (union-find) of connected evicted values with the sum
+// of their costs, as in DTR's h_eq. Leaving a set subtracts the cost but does not split it: the sum
+// is an over-estimate after that (docs/architecture.md has the measured difference).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/types.h"
+
+namespace coop {
+
+struct Value;
+
+class Neighbourhoods {
+ public:
+  // A new set of one member; returns its node.
+  int32_t add(Cost cost);
+  // True when the set has no member left and is gone.
+  bool remove(int32_t node, Cost cost);
+  void unite(int32_t a, int32_t b);
+  int32_t find(int32_t node);
+  Cost cost(int32_t root) const { return nodes_[root].cost; }
+
+  // Ids of values beside the set whose score depends on it. May hold stale ids: a refresh of a
+  // value's score is exact for whatever value has that id now.
+  std::vector<int32_t>& border(int32_t root) { return nodes_[root].border; }
+
+  // True the first time `root` is seen in the current round; used to sum over distinct sets.
+  void begin_round() { ++round_; }
+  bool first_in_round(int32_t root);
+
+  size_t num_nodes() const { return nodes_.size() - unused_.size(); }
+
+ private:
+  struct Node {
+    int32_t parent = 0;
+    int32_t num_members = 0;  // of the set, at its root
+    int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
+    int64_t round = 0;
+    Cost cost = 0;
+    std::vector<int32_t> border;
+  };
+
+  std::vector<Node> nodes_;
+  std::vector<int32_t> unused_;
+  int64_t round_ = 0;
+};
+
+}  // namespace coop

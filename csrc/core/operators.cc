@@ -1,0 +1,279 @@
+// The way of an operator through the core: begin, commit or abort; writes; steps.
+#include <utility>
+
+#include "core/check.h"
+#include "core/core.h"
+
+namespace coop {
+
+void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs) {
+  operation.locked.clear();
+  bool resident = true;
+  for (size_t i = 0; i < num_inputs; ++i) {
+    operation.locked.push_back(inputs[i]->value);
+    resident &= inputs[i]->value->is_resident();
+  }
+  if (!resident) {
+    try {
+      make_resident(operation.locked.data(), operation.locked.size());
+    } catch (...) {
+      operation.locked.clear();
+      operation.writes.clear();
+      throw;
+    }
+  }
+  for (Value* value : operation.locked) lock(value);
+  for (size_t i = 0; i < operation.writes.size(); ++i) {
+    try {
+      prepare_write(operation, operation.writes[i]);
+    } catch (...) {
+      operation.writes.resize(i);
+      abort(operation);
+      throw;
+    }
+  }
+}
+
+void Core::prepare_write(Operation& operation, Write& write) {
+  Storage* storage = write.storage;
+  Value* value = storage->value;
+  if (value->is_root()) {
+    write.kind = Write::Kind::kRoot;
+    write.old = nullptr;
+    if (write.keep_old) {
+      keep_private_copy(storage);
+      write.old = value;
+    } else if (value->users != nullptr) {
+      settle(storage);
+    }
+    return;
+  }
+  write.old = value;
+  if (config_.inplace) {
+    write.kind = Write::Kind::kInPlace;  // Rule 5; the new version is made in commit()
+    return;
+  }
+  // Copy on write: the operator works on a copy, the old version keeps its address until then.
+  Value* copy = new_value(value->bytes);
+  place(copy, false, Side::kLeft);
+  copy_content(value, copy, storage->bytes);
+  write.kind = Write::Kind::kCopied;
+  detach(value);
+  attach(copy, storage);
+  lock(copy);
+  operation.locked.push_back(copy);
+  host_->restore(*storage);
+}
+
+// Rule 6: live records read a root that is about to be written. The cheaper of keeping a copy of
+// the old bytes, or making roots of what would be recomputed from them.
+void Core::settle(Storage* storage) {
+  Value* value = storage->value;
+  std::vector<Value*> dependents;
+  const bool cheaper = gather_dependents({value}, value->bytes, &dependents);
+  if (cheaper && root_dependents(dependents) && value->users == nullptr) return;
+  keep_private_copy(storage);
+}
+
+// The values of live storages that would be recomputed from the seeds. False when they hold more
+// than `limit` bytes.
+bool Core::gather_dependents(std::vector<Value*> seeds, Bytes limit,
+                             std::vector<Value*>* dependents) {
+  const int64_t mark = ++mark_;
+  Bytes bytes = 0;
+  while (!seeds.empty()) {
+    Value* next = seeds.back();
+    seeds.pop_back();
+    for (Edge* edge = next->users; edge != nullptr; edge = edge->next) {
+      for (Value* output : edge->record->outputs) {
+        if (output == nullptr || output->mark == mark) continue;
+        output->mark = mark;
+        if (output->storage == nullptr) {
+          seeds.push_back(output);
+          continue;
+        }
+        bytes += output->bytes;
+        if (bytes > limit) return false;
+        dependents->push_back(output);
+      }
+    }
+  }
+  return true;
+}
+
+// False when they could not all be made resident at once.
+bool Core::root_dependents(const std::vector<Value*>& dependents) {
+  try {
+    for (Value* value : dependents) {
+      if (value->is_root()) continue;
+      make_resident(&value, 1);
+      root(value);
+    }
+  } catch (const OutOfBudget&) {
+    return false;
+  }
+  return true;
+}
+
+// The storage gets a new root at the old address, the old value (a root or locked, so it stays
+// where it is meanwhile) a copy of the bytes.
+void Core::keep_private_copy(Storage* storage) {
+  Value* old = storage->value;
+  Value* copy = new_value(old->bytes);
+  place(copy, old->arena != &arena_, Side::kLeft);
+  copy_content(old, copy, storage->bytes);
+  // Swap the two: the live storage stays where it is.
+  detach(old);
+  attach(copy, storage);
+  std::swap(old->offset, copy->offset);
+  std::swap(old->arena, copy->arena);
+  old->arena->hand_over(old->offset, old);
+  copy->arena->hand_over(copy->offset, copy);
+}
+
+void Core::commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
+                  Storage* const* fresh, size_t num_fresh, Cost cost) {
+  clock_ += cost;
+  ++stats_.num_operators;
+  stats_.compute_cost += cost;
+  events_.emit(EventKind::kOperator, 0, 0, 0, static_cast<int64_t>(cost), 0, clock_, current_op_);
+
+  auto keeps_record = [&](const Value* value) { return value->arena == &arena_; };
+  bool keep = false;
+  if (record != nullptr) {
+    for (size_t i = 0; i < num_fresh; ++i) keep |= keeps_record(fresh[i]->value);
+    for (const Write& write : operation.writes) keep |= write.kind != Write::Kind::kRoot;
+    if (keep) {
+      record->cost = cost;
+      record->outputs.set_size(num_fresh + operation.writes.size());
+      link_inputs(record, inputs, num_inputs);
+    } else {
+      host_->retire(record);
+    }
+  }
+  auto recorded = [&](Value* value, size_t index) {
+    if (keep && keeps_record(value)) set_record(value, record, index);
+    if (value->arena == &arena_) arena_.touch(value->offset, clock_);
+    refresh(value);
+  };
+  // Small values are roots from the start: they are never evicted.
+  for (size_t i = 0; i < num_fresh; ++i) recorded(fresh[i]->value, i);
+  for (size_t i = 0; i < operation.writes.size(); ++i) {
+    const Write& write = operation.writes[i];
+    if (write.kind == Write::Kind::kRoot) continue;
+    if (write.kind == Write::Kind::kInPlace) {
+      // Rule 5: the old version lives on without memory.
+      Value* next = new_value(write.old->bytes);
+      move_block(write.old, next);
+      detach(write.old);
+      attach(next, write.storage);
+      absent(write.old);
+    }
+    recorded(write.storage->value, num_fresh + i);
+  }
+  for (Value* value : operation.locked) {
+    if (value->is_resident() && value->arena == &arena_) arena_.touch(value->offset, clock_);
+    unlock(value);
+  }
+  operation.locked.clear();
+  operation.writes.clear();
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
+void Core::abort(Operation& operation) {
+  for (const Write& write : operation.writes) {
+    if (write.kind == Write::Kind::kRoot) continue;
+    Storage* storage = write.storage;
+    if (write.kind == Write::Kind::kCopied) {
+      // The copy may be half written; the old version is whole.
+      Value* copy = storage->value;
+      detach(copy);
+      attach(write.old, storage);
+      Record* record = write.old->record;
+      // Back on the list of recorded values.
+      --record->num_live_outputs;
+      set_record(write.old, record, write.old->output_index);
+      host_->restore(*storage);
+    }
+  }
+  for (Value* value : operation.locked) unlock(value);
+  for (const Write& write : operation.writes) {
+    // What may be half written is recomputed from its record.
+    Value* value = write.storage->value;
+    if (write.kind == Write::Kind::kInPlace && value->is_resident() && value->locks == 0) {
+      const uint32_t pins = std::exchange(write.storage->pins, 0);
+      evict_value(value);
+      write.storage->pins = pins;
+    }
+  }
+  operation.locked.clear();
+  operation.writes.clear();
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
+void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
+
+// Rule 11. What the optimizer wrote or made, and what has survived a whole step, becomes a root;
+// what still depends on records older than that is settled, so that records never pile up.
+void Core::end_step() {
+  const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
+  step_begin_serial_ = 0;
+  std::vector<Value*> survivors;
+  std::vector<Value*> served;  // by records that are too old
+  for (Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
+    if (value->serial >= begin_serial || value->step < step_) survivors.push_back(value);
+  }
+  for (const Record* record = first_record_; record != nullptr && record->step + 1 < step_;
+       record = record->next) {
+    for (Value* output : record->outputs) {
+      if (output != nullptr && output->storage == nullptr) served.push_back(output);
+    }
+  }
+  gather_dependents(std::move(served), config_.budget, &survivors);
+  // Resident ones first: rooting them may free what the others' replays would need space for.
+  for (const bool resident : {true, false}) {
+    for (Value* value : survivors) {
+      if (!value->is_root() && value->is_resident() == resident) root_dependents({value});
+    }
+  }
+  ++step_;
+  events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, current_op_);
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
+void Core::materialize(Storage* storage) {
+  Value* value = storage->value;
+  make_resident(&value, 1);
+}
+
+bool Core::evict(Storage* storage) {
+  Value* value = storage->value;
+  if (!value->is_evictable() || value->locks > 0) return !value->is_resident();
+  evict_value(value);
+  return true;
+}
+
+void Core::pin(Storage* storage, const char* reason) {
+  ++storage->pins;
+  storage->pin_reason = reason;
+  refresh(storage->value);
+}
+
+void Core::unpin(Storage* storage) {
+  if (storage->pins > 0 && --storage->pins == 0) storage->pin_reason = nullptr;
+  refresh(storage->value);
+}
+
+void Core::make_root(Storage* storage) {
+  if (storage->value->is_resident()) root(storage->value);
+}
+
+std::vector<Storage*> Core::evicted_storages() const {
+  std::vector<Storage*> result;
+  for (const Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
+    if (!value->is_resident()) result.push_back(value->storage);
+  }
+  return result;
+}
+
+}  // namespace coop

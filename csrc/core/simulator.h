@@ -1,0 +1,99 @@
+// The core with a host that has no memory: runs traces, and predicts what the engine decides.
+//
+// Contents are simulated as 64-bit cookies, one per block: an operator's results are a hash of its
+// number and of the cookies it reads. A replay that reads anything but what the operator read the
+// first time makes another cookie, and that is an error.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/core.h"
+
+namespace coop {
+
+// One thing that happens in an operator's memory, in order.
+struct MemoryStep {
+  enum class Kind : uint8_t { kOutput, kTemporary, kFree } kind;
+  int64_t argument;  // index of the output; bytes of the temporary; index of the temporary
+};
+
+struct TraceOperator {
+  int32_t op = 0;  // number of its name
+  Cost cost = 0;
+  Side side = Side::kRight;
+  bool replayable = true;
+  std::vector<int64_t> inputs;   // storage ids, written ones included
+  std::vector<int64_t> outputs;  // storage ids
+  std::vector<Bytes> output_bytes;
+  std::vector<int64_t> writes;      // storage ids, a subset of the inputs
+  std::vector<int64_t> overwrites;  // storage ids: all bytes written, none read
+  std::vector<MemoryStep> memory;   // empty: the outputs in order
+};
+
+struct TraceEntry {
+  enum class Kind : uint8_t {
+    kOperator,
+    kRoot,
+    kFree,
+    kPin,
+    kUnpin,
+    kEvict,
+    kMaterialize,
+    kBeginStep,
+    kEndStep
+  } kind;
+  int64_t storage = 0;
+  Bytes bytes = 0;
+  int32_t line = 0;  // for messages
+  int32_t operator_index = 0;
+};
+
+struct Trace {
+  std::vector<TraceEntry> entries;
+  std::deque<TraceOperator> operators;  // records point at them, so they must not move
+};
+
+struct SimulationResult {
+  bool fitted = false;
+  Stats stats;
+  Shortage shortage;  // when it did not fit
+  int64_t failed_entry = -1;
+};
+
+class Simulator final : public Host {
+ public:
+  // Traces must outlive it.
+  explicit Simulator(const Config& config);
+  ~Simulator() override;
+
+  void apply(const Trace& trace, const TraceEntry& entry);  // throws OutOfBudget
+  SimulationResult run(const Trace& trace);
+
+  Core& core() { return core_; }
+  Storage* storage(int64_t id) const;
+  // The simulated content of a resident storage, and what it must be.
+  uint64_t cookie(int64_t id) const;
+
+  void replay(Record& record, Storage** outputs) override;
+  void release(Storage&) override {}
+  void restore(Storage&) override {}
+  void copy(Bytes to, Bytes from, Bytes bytes) override;
+  void retire(Record* record) override;
+
+ private:
+  void run_operator(const TraceOperator& op);
+  // Runs the memory steps; storages of the outputs come back in `outputs`.
+  void run_memory(const TraceOperator& op, Storage** outputs);
+
+  Core core_;
+  std::unordered_map<int64_t, Storage*> storages_;
+  std::unordered_map<Bytes, uint64_t> cookies_;  // by offset
+  uint64_t num_executed_ = 0;
+  Operation operation_;
+};
+
+}  // namespace coop

@@ -1,0 +1,82 @@
+// The words of the core, in one place. See docs/architecture.md for the glossary.
+//
+//   arena    one contiguous region of `budget` bytes; addresses are offsets into it
+//   block    an address range of the arena: free, or held by one value
+//   storage  what tensors and their views share; its identity outlives its bytes
+//   value    immutable content of a storage between two writes
+//   record   how a value was made: an operator with its input values and its cost
+//   window   consecutive blocks, none of them a barrier, whose bytes cover a request
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace coop {
+
+using Bytes = int64_t;
+
+// Costs and the clock are whole nanoseconds kept in a double: exact up to 2^53, and the score of
+// a block needs no conversion.
+using Cost = double;
+
+// Which end of the arena a value grows from.
+enum class Side : uint8_t { kLeft, kRight };
+
+enum class Policy : uint8_t { kCoop, kDtr, kDte };
+
+struct Config {
+  Bytes budget = 0;
+  Bytes alignment = 64;
+  Bytes small_bytes = 10 * 1024;  // values up to this size live in the small area
+  Policy policy = Policy::kCoop;
+  bool window = true;     // sliding window; off: greedy, one value at a time
+  bool partition = true;  // cheap and expensive values at opposite ends
+  bool inplace = true;    // recomputable in-place; off: copy on write
+};
+
+// What an allocation that cannot be satisfied knows (Rule 15).
+struct Shortage {
+  Bytes wanted = 0;
+  Bytes budget = 0;
+  Bytes held = 0;
+  Bytes largest_window = 0;     // the most consecutive bytes that eviction could free
+  Bytes sufficient_budget = 0;  // a budget with which this very request would have passed
+  Bytes root_bytes = 0;         // roots: parameters, gradients, optimizer state, inputs
+  Bytes pinned_bytes = 0;       // pinned by the user or because replay is not understood
+  Bytes locked_bytes = 0;       // in use by the operator, or by the replays it needs
+  Bytes temporary_bytes = 0;    // workspaces and results of the running operator
+};
+
+class OutOfBudget : public std::runtime_error {
+ public:
+  explicit OutOfBudget(const Shortage& shortage);
+  Shortage shortage;
+};
+
+struct Stats {
+  Bytes budget = 0;
+  Bytes held = 0;
+  Bytes peak = 0;
+  Bytes free = 0;
+  Bytes largest_free = 0;
+  int64_t num_operators = 0;
+  int64_t num_replays = 0;
+  int64_t num_evictions = 0;
+  Bytes evicted_bytes = 0;
+  int64_t num_searches = 0;
+  int64_t search_ns = 0;
+  int64_t searched_blocks = 0;
+  int64_t num_forced = 0;        // allocations that needed an eviction
+  double fragmentation_sum = 0;  // over forced allocations: free bytes / budget
+  int64_t num_copies = 0;        // private copies and copies on write
+  Bytes copied_bytes = 0;
+  int64_t num_steps = 0;
+  Cost compute_cost = 0;  // operators the program asked for
+  Cost replay_cost = 0;   // operators run again
+  int64_t num_records = 0;
+  int64_t num_values = 0;
+  int64_t num_blocks = 0;
+};
+
+}  // namespace coop

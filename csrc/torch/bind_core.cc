@@ -1,0 +1,261 @@
+// Python's view of the core: traces, the simulator, and the pieces that tests compare with oracles.
+#include "torch/bind_core.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "core/arena.h"
+#include "core/simulator.h"
+
+namespace py = pybind11;
+
+namespace coop {
+
+Policy parse_policy(const std::string& name) {
+  if (name == "coop") return Policy::kCoop;
+  if (name == "dtr") return Policy::kDtr;
+  if (name == "dte") return Policy::kDte;
+  throw py::value_error("unknown policy '" + name + "'; choose coop, dtr or dte");
+}
+
+py::dict to_dict(const Stats& stats) {
+  py::dict d;
+  d["budget_bytes"] = stats.budget;
+  d["held_bytes"] = stats.held;
+  d["peak_bytes"] = stats.peak;
+  d["free_bytes"] = stats.free;
+  d["largest_free_bytes"] = stats.largest_free;
+  d["num_operators"] = stats.num_operators;
+  d["num_replays"] = stats.num_replays;
+  d["num_evictions"] = stats.num_evictions;
+  d["evicted_bytes"] = stats.evicted_bytes;
+  d["num_searches"] = stats.num_searches;
+  d["search_ns"] = stats.search_ns;
+  d["searched_blocks"] = stats.searched_blocks;
+  d["num_forced"] = stats.num_forced;
+  d["fragmentation"] =
+      stats.num_forced > 0 ? stats.fragmentation_sum / static_cast<double>(stats.num_forced) : 0.0;
+  d["num_copies"] = stats.num_copies;
+  d["copied_bytes"] = stats.copied_bytes;
+  d["num_steps"] = stats.num_steps;
+  d["compute_ns"] = stats.compute_cost;
+  d["replay_ns"] = stats.replay_cost;
+  d["num_records"] = stats.num_records;
+  d["num_values"] = stats.num_values;
+  d["num_blocks"] = stats.num_blocks;
+  return d;
+}
+
+py::dict to_dict(const Shortage& shortage) {
+  py::dict d;
+  d["wanted_bytes"] = shortage.wanted;
+  d["budget_bytes"] = shortage.budget;
+  d["held_bytes"] = shortage.held;
+  d["largest_window_bytes"] = shortage.largest_window;
+  d["sufficient_budget_bytes"] = shortage.sufficient_budget;
+  d["root_bytes"] = shortage.root_bytes;
+  d["pinned_bytes"] = shortage.pinned_bytes;
+  d["locked_bytes"] = shortage.locked_bytes;
+  d["temporary_bytes"] = shortage.temporary_bytes;
+  return d;
+}
+
+py::array events_as_array(const EventLog& log) {
+  const auto count = static_cast<py::ssize_t>(log.events.size());
+  py::array_t<uint8_t> bytes(count * static_cast<py::ssize_t>(sizeof(Event)));
+  if (count > 0) std::memcpy(bytes.mutable_data(), log.events.data(), bytes.nbytes());
+  return bytes;
+}
+
+namespace {
+
+Config make_config(Bytes budget, const std::string& policy, bool window, bool partition,
+                   bool inplace, Bytes alignment, Bytes small_bytes) {
+  if (alignment <= 0 || budget < alignment) {
+    throw py::value_error("a budget of " + std::to_string(budget) +
+                          " bytes is smaller than one block");
+  }
+  Config config;
+  config.budget = budget / alignment * alignment;
+  config.policy = parse_policy(policy);
+  config.window = window;
+  config.partition = partition;
+  config.inplace = inplace;
+  config.alignment = alignment;
+  config.small_bytes = small_bytes;
+  // DTR and DTE as their authors run them.
+  if (config.policy != Policy::kCoop) {
+    config.window = config.partition = config.inplace = false;
+  }
+  return config;
+}
+
+void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayable,
+                  std::vector<int64_t> inputs, std::vector<int64_t> outputs,
+                  std::vector<Bytes> output_bytes, std::vector<int64_t> writes,
+                  std::vector<int64_t> overwrites,
+                  const std::vector<std::pair<int, int64_t>>& memory, int32_t line) {
+  TraceOperator& entry = trace.operators.emplace_back();
+  entry.op = op;
+  entry.cost = cost;
+  entry.side = left ? Side::kLeft : Side::kRight;
+  entry.replayable = replayable;
+  entry.inputs = std::move(inputs);
+  entry.outputs = std::move(outputs);
+  entry.output_bytes = std::move(output_bytes);
+  entry.writes = std::move(writes);
+  entry.overwrites = std::move(overwrites);
+  for (const auto& [kind, argument] : memory) {
+    entry.memory.push_back({static_cast<MemoryStep::Kind>(kind), argument});
+  }
+  trace.entries.push_back(
+      {TraceEntry::Kind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
+}
+
+py::dict result_dict(const SimulationResult& result) {
+  py::dict d;
+  d["fitted"] = result.fitted;
+  d["stats"] = to_dict(result.stats);
+  d["shortage"] = result.fitted ? py::object(py::none()) : py::object(to_dict(result.shortage));
+  d["failed_entry"] = result.failed_entry;
+  return d;
+}
+
+// Blocks as (offset, bytes, cost or None for a barrier, last access, held).
+py::list list_blocks(const BlockMap& blocks) {
+  py::list result;
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    const BlockMap::Chunk& chunk = blocks.chunk(c);
+    for (int i = 0; i < chunk.count; ++i) {
+      const Block& block = chunk.blocks[i];
+      const py::object cost =
+          block.cost == kBarrier ? py::object(py::none()) : py::object(py::float_(block.cost));
+      result.append(
+          py::make_tuple(block.offset, block.bytes, cost, block.last_access, !block.is_free()));
+    }
+  }
+  return result;
+}
+
+// An arena with values of its own, for tests: blocks are known by their offset.
+class TestArena {
+ public:
+  TestArena(Bytes bytes, Bytes alignment) : arena_(0, bytes, alignment) {}
+  std::optional<Bytes> place(Bytes bytes, bool left) {
+    const Bytes offset =
+        arena_.place(&value_, arena_.rounded(bytes), left ? Side::kLeft : Side::kRight);
+    if (offset == Arena::kNowhere) return std::nullopt;
+    return offset;
+  }
+  void free(Bytes offset) { arena_.free(offset); }
+  void set_block(Bytes offset, std::optional<Cost> cost, double last_access) {
+    arena_.set_cost(offset, cost.value_or(kBarrier));
+    arena_.touch(offset, last_access);
+  }
+  std::optional<std::tuple<Bytes, Bytes, uint64_t>> cheapest_window(Bytes bytes, double clock) {
+    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock);
+    if (window.empty()) return std::nullopt;
+    return std::make_tuple(window.begin, window.end, window.score);
+  }
+  std::optional<Bytes> cheapest_block(bool count_free_neighbours, double clock) {
+    const Window window = search_.cheapest_block(arena_.blocks(), count_free_neighbours, clock);
+    if (window.empty()) return std::nullopt;
+    return window.begin;
+  }
+  Arena arena_;
+  Search search_;
+  Value value_;
+};
+
+}  // namespace
+
+void bind_core(py::module_& m) {
+  py::class_<Config>(m, "Config")
+      .def(py::init(&make_config), py::arg("budget"), py::arg("policy") = "coop",
+           py::arg("window") = true, py::arg("partition") = true, py::arg("inplace") = true,
+           py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024)
+      .def_readonly("budget", &Config::budget);
+
+  py::class_<Trace>(m, "Trace")
+      .def(py::init<>())
+      .def("add_operator", &add_operator, py::arg("op"), py::arg("cost"), py::arg("left"),
+           py::arg("replayable"), py::arg("inputs"), py::arg("outputs"), py::arg("output_bytes"),
+           py::arg("writes"), py::arg("overwrites"), py::arg("memory"), py::arg("line"))
+      .def(
+          "add",
+          [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
+            trace.entries.push_back({static_cast<TraceEntry::Kind>(kind), storage, bytes, line, 0});
+          })
+      .def("line", [](const Trace& trace, size_t entry) { return trace.entries.at(entry).line; })
+      .def("__len__", [](const Trace& trace) { return trace.entries.size(); });
+
+  m.def(
+      "simulate",
+      [](const Trace& trace, const Config& config) {
+        SimulationResult result;
+        {
+          py::gil_scoped_release release;
+          result = Simulator(config).run(trace);
+        }
+        return result_dict(result);
+      },
+      py::arg("trace"), py::arg("config"));
+
+  py::class_<Simulator>(m, "Simulator")
+      .def(py::init<const Config&>())
+      // Applies the newest entry of the trace. False when it does not fit.
+      .def(
+          "apply_last",
+          [](Simulator& simulator, const Trace& trace) {
+            try {
+              simulator.apply(trace, trace.entries.back());
+              return true;
+            } catch (const OutOfBudget&) {
+              return false;
+            }
+          },
+          py::keep_alive<1, 2>())
+      .def(
+          "run",
+          [](Simulator& simulator, const Trace& trace) {
+            return result_dict(simulator.run(trace));
+          },
+          py::keep_alive<1, 2>())
+      .def("stats", [](Simulator& simulator) { return to_dict(simulator.core().stats()); })
+      .def("shortage", [](Simulator& simulator,
+                          Bytes bytes) { return to_dict(simulator.core().shortage(bytes)); })
+      .def("is_resident", [](Simulator& simulator,
+                             int64_t id) { return simulator.storage(id)->value->is_resident(); })
+      .def("is_root",
+           [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
+      .def("offset",
+           [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
+      .def("cookie", &Simulator::cookie)
+      .def("neighbourhood",
+           [](Simulator& simulator, int64_t id, bool exact) {
+             return simulator.core().neighbourhood_cost(simulator.storage(id)->value, exact);
+           })
+      .def("blocks",
+           [](Simulator& simulator) { return list_blocks(simulator.core().arena().blocks()); })
+      .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
+      .def("log_events",
+           [](Simulator& simulator, bool on) { simulator.core().events().enabled = on; })
+      .def("events",
+           [](Simulator& simulator) { return events_as_array(simulator.core().events()); });
+
+  py::class_<TestArena>(m, "TestArena")
+      .def(py::init<Bytes, Bytes>())
+      .def("place", &TestArena::place, py::arg("bytes"), py::arg("left"))
+      .def("free", &TestArena::free)
+      .def("set_block", &TestArena::set_block)
+      .def("cheapest_window", &TestArena::cheapest_window)
+      .def("cheapest_block", &TestArena::cheapest_block)
+      .def("blocks", [](TestArena& arena) { return list_blocks(arena.arena_.blocks()); })
+      .def("held", [](TestArena& arena) { return arena.arena_.held(); })
+      .def("free_bytes", [](TestArena& arena) { return arena.arena_.free_bytes(); })
+      .def("largest_free", [](TestArena& arena) { return arena.arena_.largest_free(); })
+      .def("peak", [](TestArena& arena) { return arena.arena_.peak(); })
+      .def("is_valid", [](TestArena& arena) { return arena.arena_.is_valid(); });
+}
+
+}  // namespace coop

@@ -1,0 +1,9 @@
+// The extension module coop._C.
+#include <pybind11/pybind11.h>
+
+#include "torch/bind_core.h"
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.attr("torch_version") = COOP_TORCH_VERSION;
+  coop::bind_core(m);
+}

@@ -1,0 +1,11 @@
+"""The corners of PyTorch that a training program may reach into, one short program each."""
+
+from . import corners_autograd, corners_random, corners_runtime, corners_writes
+from .outcome import Registry
+
+CORNERS = Registry(
+    corners_autograd.CORNERS
+    | corners_writes.CORNERS
+    | corners_random.CORNERS
+    | corners_runtime.CORNERS
+)

@@ -1,0 +1,123 @@
+"""Training inside a budget gives the same bits as training without one.
+
+Every program runs under every policy at its peak, at 60% of it, and at the smallest budget that a
+bisection finds; a table of these is printed after the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from .conftest import SmallestBudgets
+from .harness import (
+    POLICIES,
+    Fit,
+    assert_identical,
+    reference,
+    rounded,
+    run_budgeted,
+    run_plain,
+    smallest_budget,
+    try_budget,
+)
+from .programs import PROGRAMS
+
+# The search costs a run a halving: fine for coop, coarse for the two baselines.
+TOLERANCE = {"coop": 0.05, "dtr": 0.2, "dte": 0.2}
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+every_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@functools.cache
+def fit_at_peak(name: str, policy: str) -> Fit:
+    program = PROGRAMS[name]
+    fit = try_budget(program, rounded(reference(program).peak_bytes), policy)
+    assert fit is not None, "does not fit the bytes it holds when nothing is ever evicted"
+    return fit
+
+
+@functools.cache
+def fit_at_60_percent(name: str, policy: str) -> Fit:
+    """Or at the smallest budget above it, for a baseline that fragments too much for 60%."""
+    program = PROGRAMS[name]
+    budget_bytes = rounded(0.6 * reference(program).peak_bytes)
+    fit = try_budget(program, budget_bytes, policy)
+    if fit is None:
+        assert policy != "coop", f"coop does not fit {budget_bytes} bytes, 60% of the peak"
+        return smallest_budget(
+            program,
+            policy,
+            fitting=fit_at_peak(name, policy),
+            failing_bytes=budget_bytes,
+            tolerance=TOLERANCE[policy],
+        )
+    return fit
+
+
+@every_policy
+@every_program
+def test_a_program_is_the_same_bits_at_its_peak(name: str, policy: str) -> None:
+    fit_at_peak(name, policy).check(reference(PROGRAMS[name]))
+
+
+@every_policy
+@every_program
+def test_a_program_is_the_same_bits_at_60_percent_of_its_peak(name: str, policy: str) -> None:
+    fit = fit_at_60_percent(name, policy)
+    assert fit.budget_bytes < reference(PROGRAMS[name]).peak_bytes
+    fit.check(reference(PROGRAMS[name]))
+
+
+@every_policy
+@every_program
+def test_a_program_is_the_same_bits_at_the_smallest_budget_it_fits(
+    name: str, policy: str, smallest_budgets: SmallestBudgets
+) -> None:
+    program = PROGRAMS[name]
+    fitting = fit_at_60_percent(name, policy)
+    sixty_percent = rounded(0.6 * reference(program).peak_bytes)
+    smallest = smallest_budget(
+        program,
+        policy,
+        fitting=fitting,
+        failing_bytes=sixty_percent if fitting.budget_bytes > sixty_percent else 0,
+        tolerance=TOLERANCE[policy],
+    )
+    smallest_budgets.note(name, policy, smallest.budget_bytes, reference(program).peak_bytes)
+    smallest.check(reference(program))
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn_with_batch_norm_and_inplace_relu", "transformer_with_dropout_and_sdpa"]
+)
+def test_a_program_is_the_same_bits_where_kernels_use_two_threads(name: str) -> None:
+    torch.set_num_threads(2)
+    program = PROGRAMS[name]
+    expected = run_plain(program)
+    actual, stats = run_budgeted(program, rounded(0.6 * reference(program).peak_bytes))
+    assert_identical(expected, actual)
+    assert stats.num_evictions > 0
+
+
+@pytest.mark.parametrize("name", ["random_path_supernet", "tree_lstm_over_random_trees"])
+def test_a_program_of_another_shape_for_every_seed_is_the_same_bits(name: str) -> None:
+    program = PROGRAMS[name]
+    for seed in (1, 2, 3):
+        expected = run_plain(program, seed=seed)
+        _, ample = run_budgeted(program, 2**30, seed=seed)
+        actual, stats = run_budgeted(program, rounded(0.6 * ample.peak_bytes), seed=seed)
+        assert_identical(expected, actual)
+        assert stats.num_evictions > 0
+
+
+@every_policy
+def test_two_runs_inside_the_same_budget_decide_the_same(policy: str) -> None:
+    program = PROGRAMS["transformer_with_dropout_and_sdpa"]
+    budget_bytes = fit_at_60_percent("transformer_with_dropout_and_sdpa", policy).budget_bytes
+    first, second = (run_budgeted(program, budget_bytes, policy)[1] for _ in range(2))
+    for count in ("num_operators", "num_evictions", "evicted_bytes", "num_replays", "peak_bytes"):
+        assert getattr(first, count) == getattr(second, count), count

@@ -1,0 +1,29 @@
+"""PyTorch's corners give the same bits inside a budget, down to the smallest that fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import SmallestBudgets
+from .corners import CORNERS
+from .harness import POLICIES, reference, rounded, smallest_budget, try_budget
+
+TOLERANCE = {"coop": 0.1, "dtr": 0.3, "dte": 0.3}
+
+pytestmark = pytest.mark.debug_build
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", CORNERS)
+def test_a_corner_is_the_same_bits_from_its_peak_down_to_the_smallest_budget_it_fits(
+    name: str, policy: str, smallest_budgets: SmallestBudgets
+) -> None:
+    corner = CORNERS[name]
+    expected = reference(corner)
+    full = try_budget(corner, rounded(expected.peak_bytes), policy)
+    assert full is not None, "does not fit the bytes it holds when nothing is ever evicted"
+    full.check(expected)
+    smallest = smallest_budget(corner, policy, fitting=full, tolerance=TOLERANCE[policy])
+    smallest_budgets.note(name, policy, smallest.budget_bytes, expected.peak_bytes)
+    smallest.check(expected)
+    assert smallest.stats.num_evictions > 0
