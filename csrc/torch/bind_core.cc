@@ -57,6 +57,7 @@ py::dict to_dict(const Shortage& shortage) {
   d["pinned_bytes"] = shortage.pinned_bytes;
   d["locked_bytes"] = shortage.locked_bytes;
   d["temporary_bytes"] = shortage.temporary_bytes;
+  d["pins"] = shortage.pins;
   return d;
 }
 
