@@ -70,8 +70,8 @@ class Stats:
         return 1 + self.replay_ns / self.compute_ns if self.compute_ns else 1.0
 
     def as_dict(self) -> dict[str, float]:
-        """All fields, and `overhead`."""
-        return {**asdict(self), "overhead": self.overhead}
+        """All fields by name."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

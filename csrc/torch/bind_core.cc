@@ -77,7 +77,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
                           " bytes is smaller than one block");
   }
   Config config;
-  config.budget = budget / alignment * alignment;
+  config.budget = budget;
   config.policy = parse_policy(policy);
   config.window = window;
   config.partition = partition;

@@ -12,6 +12,8 @@ namespace coop {
 
 namespace {
 
+void delete_raw(void* address);
+
 class CpuAllocator final : public c10::Allocator {
  public:
   explicit CpuAllocator(c10::Allocator* previous) : previous_(previous) {}
@@ -26,8 +28,7 @@ class CpuAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
-  // What is allocated here may not be freed by address alone.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_raw; }
 
   c10::Allocator* previous() const { return previous_; }
 
@@ -38,6 +39,10 @@ class CpuAllocator final : public c10::Allocator {
 CpuAllocator*& installed() {
   static CpuAllocator* allocator = nullptr;
   return allocator;
+}
+
+void delete_raw(void* address) {
+  if (!Engine::delete_raw(address)) installed()->previous()->raw_deallocate(address);
 }
 
 class CpuMemory final : public Memory {
@@ -55,6 +60,7 @@ class CpuMemory final : public Memory {
 
   c10::Device device() const override { return c10::kCPU; }
   char* base() const override { return base_; }
+  Bytes header_bytes() const override { return 64; }  // keeps torch's alignment
   void copy(void* to, const void* from, Bytes bytes) override { std::memcpy(to, from, bytes); }
   void discard(Bytes offset, Bytes bytes) override {
     // Whole pages only; the neighbours are in use.

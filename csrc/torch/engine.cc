@@ -25,6 +25,10 @@ Registry& registry() {
   return *instance;
 }
 
+Storage*& header(void* data) {
+  return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
+}
+
 const std::string& evicted_message() {
   static const auto* message = new std::string(
       "coop: this tensor's bytes are evicted, so its memory cannot be read directly. Call "
@@ -79,35 +83,66 @@ bool is_thread_enabled() {
 }
 
 Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
-    : config_(config), memory_(std::move(memory)), core_(config.core, this) {}
+    : config_(config),
+      memory_(std::move(memory)),
+      header_bytes_(memory_->header_bytes()),
+      core_(config.core, this) {}
 
 Engine::~Engine() { empty_trash(); }
 
 Storage* Engine::find(c10::StorageImpl* impl) const {
   const c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  if (data.get_deleter() != &Engine::delete_storage) return nullptr;
-  auto* storage = static_cast<Storage*>(data.get_context());
+  const c10::DeleterFnPtr deleter = data.get_deleter();
+  Storage* storage = nullptr;
+  if (deleter == &Engine::delete_address) {
+    storage = header(data.get_context());
+  } else if (deleter == &Engine::delete_storage) {
+    storage = static_cast<Storage*>(data.get_context());
+  } else {
+    return nullptr;
+  }
   return storage->core == &core_ ? storage : nullptr;
 }
 
 void* Engine::address(const Value& value) const {
-  return value.external != nullptr ? value.external : memory_->base() + value.offset;
+  return value.external != nullptr ? value.external
+                                   : memory_->base() + value.offset + header_bytes_;
+}
+
+// Owns the storage: destroying it tells the engine that the storage died.
+c10::DataPtr Engine::data_ptr(Storage& storage) const {
+  void* data = address(*storage.value);
+  if (header_bytes_ == 0) return {data, &storage, &Engine::delete_storage, memory_->device()};
+  header(data) = &storage;
+  return {data, data, &Engine::delete_address, memory_->device()};
 }
 
 c10::DataPtr Engine::allocate(Bytes bytes) {
-  Storage* storage = nullptr;
-  void* data = nullptr;
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    try {
-      storage = core_.allocate(bytes, current_side());
-    } catch (const OutOfBudget& error) {
-      throw BudgetExceeded(error);
-    }
-    data = address(*storage->value);
-  }
   num_storages_.fetch_add(1, std::memory_order_relaxed);
-  return {data, storage, &Engine::delete_storage, memory_->device()};
+  const std::lock_guard<std::mutex> guard(mutex_);
+  try {
+    return data_ptr(*core_.allocate(bytes + header_bytes_, current_side()));
+  } catch (OutOfBudget& error) {
+    num_storages_.fetch_sub(1, std::memory_order_relaxed);
+    error.shortage.wanted = bytes;
+    throw BudgetExceeded(error);
+  }
+}
+
+void Engine::delete_address(void* context) { delete_storage(header(context)); }
+
+bool Engine::delete_raw(void* address) {
+  {
+    const std::lock_guard<std::mutex> guard(registry().mutex);
+    bool found = false;
+    for (const auto& engine : registry().engines) {
+      const char* base = engine->memory_->base();
+      found |= address >= base && address < base + engine->config_.core.budget;
+    }
+    if (!found) return false;
+  }
+  delete_address(address);
+  return true;
 }
 
 void Engine::delete_storage(void* context) {
@@ -148,10 +183,10 @@ void Engine::empty_trash() {
 void Engine::release(Storage& storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  COOP_ASSERT(data.get_context() == &storage);
+  COOP_ASSERT(find(impl) == &storage);
 #if defined(COOP_DEBUG) && COOP_DEBUG
   // Reading what is gone must not go unnoticed.
-  if (memory_->device().is_cpu()) std::memset(data.get(), 0xA5, storage.bytes);
+  if (memory_->device().is_cpu()) std::memset(data.get(), 0xA5, content_bytes(storage));
 #endif
   data.release_context();
   data = c10::DataPtr(nullptr, &storage, &Engine::delete_storage, memory_->device());
@@ -162,15 +197,14 @@ void Engine::release(Storage& storage) {
 void Engine::restore(Storage& storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  COOP_ASSERT(data.get_context() == &storage);
+  COOP_ASSERT(find(impl) == &storage);
   data.release_context();
-  data = c10::DataPtr(address(*storage.value), &storage, &Engine::delete_storage,
-                      memory_->device());
+  data = data_ptr(storage);
   impl->clear_data_ptr_access_error_msg_();
 }
 
 void Engine::copy(Value& to, const Value& from, Bytes bytes) {
-  memory_->copy(address(to), address(from), bytes);
+  memory_->copy(address(to), address(from), bytes - header_bytes_);
 }
 
 // A storage over an address, owning nothing.
@@ -183,7 +217,7 @@ Storage* Engine::external(c10::StorageImpl* impl) {
   const auto found = externals_.find(impl);
   if (found != externals_.end()) return found->second.storage;
   void* data = impl->_mutable_data_ptr_no_checks().get();
-  Storage* storage = core_.add_external(data, static_cast<Bytes>(impl->nbytes()));
+  Storage* storage = core_.add_external(data, static_cast<Bytes>(impl->nbytes()) + header_bytes_);
   storage->handle = impl;
   c10::Storage keep_alive(
       c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
@@ -274,8 +308,8 @@ Shortage Engine::shortage(Bytes bytes) {
 bool Engine::move_outside(Storage* storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage->handle);
   if (impl == nullptr || find(impl) != storage) return false;
-  c10::DataPtr outside = memory_->allocate_outside(storage->bytes);
-  memory_->copy(outside.get(), address(*storage->value), storage->bytes);
+  c10::DataPtr outside = memory_->allocate_outside(content_bytes(*storage));
+  memory_->copy(outside.get(), address(*storage->value), content_bytes(*storage));
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   data.release_context();
   data = std::move(outside);
@@ -312,10 +346,10 @@ std::vector<std::string> Engine::close() {
           continue;
         }
         failed.insert(next);
-        lost.push_back(std::to_string(next->bytes) + " bytes (" + error.what() + ")");
+        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       } catch (const std::exception& error) {
         failed.insert(next);
-        lost.push_back(std::to_string(next->bytes) + " bytes (" + error.what() + ")");
+        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       }
     }
     core_.forget_records();

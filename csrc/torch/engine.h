@@ -82,7 +82,10 @@ class Engine final : public Host {
 
   // --- the allocator ------------------------------------------------------------------------------
   c10::DataPtr allocate(Bytes bytes);  // throws BudgetExceeded
-  static void delete_storage(void* context);
+  static void delete_storage(void* context);  // a Storage
+  static void delete_address(void* context);  // the address of the content, behind a header
+  // Frees what was allocated here by its address alone. False: it is not an arena's.
+  static bool delete_raw(void* address);
   // The storage behind a StorageImpl that this engine owns, or null.
   Storage* find(c10::StorageImpl* impl) const;
 
@@ -135,6 +138,8 @@ class Engine final : public Host {
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
   void* address(const Value& value) const;
+  c10::DataPtr data_ptr(Storage& storage) const;
+  Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
   c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
   void empty_trash();
   bool move_outside(Storage* storage);
@@ -142,6 +147,7 @@ class Engine final : public Host {
 
   EngineConfig config_;
   std::unique_ptr<Memory> memory_;
+  const Bytes header_bytes_;
   std::mutex mutex_;
   std::recursive_mutex materializer_;
   Core core_;

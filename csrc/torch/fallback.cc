@@ -327,7 +327,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       for (Storage* storage : call.fresh) core_.pin(storage, reason);
       if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
         Bytes bytes = 0;
-        for (const Storage* storage : call.fresh) bytes += storage->bytes;
+        for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
         warn_pinned(info, reason, bytes);
       }
     }
@@ -386,7 +386,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
                                         static_cast<Bytes>(target.dtype.itemsize());
         if (root ? value == nullptr
                  : call.info->overwrites && tensor.written && target.offset == 0 &&
-                       covered == storage->bytes) {
+                       covered == content_bytes(*storage)) {
           value = nullptr;
           target.scratch_bytes = storage->bytes;
         }
@@ -464,7 +464,7 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (storage != nullptr) value = storage->value;
       if (value == nullptr) continue;
       addresses[i] = address(*value);
-      sizes[i] = value->bytes;
+      sizes[i] = value->bytes - header_bytes_;
     }
   } catch (...) {
     clean_up();

@@ -13,6 +13,9 @@ class Memory {
   virtual ~Memory() = default;
   virtual c10::Device device() const = 0;
   virtual char* base() const = 0;
+  // Bytes before every block's content where the host keeps the way back from an address to its
+  // storage: torch frees some main memory by address alone (oneDNN's scratch). 0: none.
+  virtual Bytes header_bytes() const { return 0; }
   // In the order of the operators of the current stream.
   virtual void copy(void* to, const void* from, Bytes bytes) = 0;
   // A block's bytes are not needed any more: its pages may go back to the system.
