@@ -253,7 +253,8 @@ def _step_begins(*_: Any) -> None:
 
 def _step_ends(*_: Any) -> None:
     if _session is not None and _C.is_thread_enabled():
-        _session._engine.end_step()
+        inside_backward = torch._C._current_graph_task_id() != -1
+        _session._engine.end_step(not inside_backward)
 
 
 def _forked() -> None:

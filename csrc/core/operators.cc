@@ -27,6 +27,7 @@ void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs
     try {
       prepare_write(operation, operation.writes[i]);
     } catch (...) {
+      --operation.writes[i].storage->writers;
       operation.writes.resize(i);
       abort(operation);
       throw;
@@ -34,8 +35,18 @@ void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs
   }
 }
 
+// The operator is done with what it wrote. An operator may replace a storage's memory (resize_, or
+// an `out=` of another size): the storage it began with is dead then.
+void Core::finish_writes(Operation& operation) {
+  for (const Write& write : operation.writes) {
+    if (--write.storage->writers == 0 && write.storage->dead) storage_died(write.storage);
+  }
+  operation.writes.clear();
+}
+
 void Core::prepare_write(Operation& operation, Write& write) {
   Storage* storage = write.storage;
+  ++storage->writers;
   Value* value = storage->value;
   if (write.make_root) root(value);
   if (value->is_root()) {
@@ -144,7 +155,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   bool keep = false;
   if (record != nullptr) {
     for (size_t i = 0; i < num_fresh; ++i) keep |= keeps_record(fresh[i]->value);
-    for (const Write& write : operation.writes) keep |= write.kind != Write::Kind::kRoot;
+    for (const Write& write : operation.writes) keep |= write.makes_version();
     if (keep) {
       record->cost = cost;
       record->outputs.set_size(num_fresh + operation.writes.size());
@@ -162,7 +173,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   for (size_t i = 0; i < num_fresh; ++i) recorded(fresh[i]->value, i);
   for (size_t i = 0; i < operation.writes.size(); ++i) {
     const Write& write = operation.writes[i];
-    if (write.kind == Write::Kind::kRoot) continue;
+    if (!write.makes_version()) continue;
     if (write.kind == Write::Kind::kInPlace) {
       // Rule 5: the old version lives on without memory.
       Value* next = new_value(write.old->bytes);
@@ -178,15 +189,14 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
     unlock(value);
   }
   operation.locked.clear();
-  operation.writes.clear();
+  finish_writes(operation);
   COOP_DEBUG_ASSERT(is_valid());
 }
 
 void Core::abort(Operation& operation) {
   for (const Write& write : operation.writes) {
-    if (write.kind == Write::Kind::kRoot) continue;
     Storage* storage = write.storage;
-    if (write.kind == Write::Kind::kCopied) {
+    if (write.makes_version() && write.kind == Write::Kind::kCopied) {
       // The copy may be half written; the old version is whole.
       Value* copy = storage->value;
       detach(copy);
@@ -202,42 +212,48 @@ void Core::abort(Operation& operation) {
   for (const Write& write : operation.writes) {
     // What may be half written is recomputed from its record.
     Value* value = write.storage->value;
-    if (write.kind == Write::Kind::kInPlace && value->is_resident() && value->locks == 0) {
+    if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->is_resident() &&
+        value->locks == 0) {
       const uint32_t pins = std::exchange(write.storage->pins, 0);
       evict_value(value);
       write.storage->pins = pins;
     }
   }
   operation.locked.clear();
-  operation.writes.clear();
+  finish_writes(operation);
   COOP_DEBUG_ASSERT(is_valid());
 }
 
 void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
 
-// Rule 11. What the optimizer wrote or made, and what has survived a whole step, becomes a root;
-// what still depends on records older than that is settled, so that records never pile up.
-void Core::end_step() {
+// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has survived
+// a whole step, and what still depends on records older than that is settled: records never pile up.
+void Core::end_step(bool boundary) {
   const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
   step_begin_serial_ = 0;
   std::vector<Value*> survivors;
   std::vector<Value*> served;  // by records that are too old
   for (Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
-    if (value->serial >= begin_serial || value->step < step_) survivors.push_back(value);
-  }
-  for (const Record* record = first_record_; record != nullptr && record->step + 1 < step_;
-       record = record->next) {
-    for (Value* output : record->outputs) {
-      if (output != nullptr && output->storage == nullptr) served.push_back(output);
+    if (value->serial >= begin_serial || (boundary && value->step < step_)) {
+      survivors.push_back(value);
     }
   }
-  gather_dependents(std::move(served), config_.budget, &survivors);
+  if (boundary) {
+    for (const Record* record = first_record_; record != nullptr && record->step + 1 < step_;
+         record = record->next) {
+      for (Value* output : record->outputs) {
+        if (output != nullptr && output->storage == nullptr) served.push_back(output);
+      }
+    }
+    gather_dependents(std::move(served), config_.budget, &survivors);
+  }
   // Resident ones first: rooting them may free what the others' replays would need space for.
   for (const bool resident : {true, false}) {
     for (Value* value : survivors) {
       if (!value->is_root() && value->is_resident() == resident) root_dependents({value});
     }
   }
+  if (!boundary) return;
   ++step_;
   events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, current_op_);
   COOP_DEBUG_ASSERT(is_valid());

@@ -94,6 +94,7 @@ Storage* Engine::find(c10::StorageImpl* impl) const {
   const c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   const c10::DeleterFnPtr deleter = data.get_deleter();
   Storage* storage = nullptr;
+  if (data.get_context() == nullptr) return nullptr;
   if (deleter == &Engine::delete_address) {
     storage = header(data.get_context());
   } else if (deleter == &Engine::delete_storage) {
@@ -283,12 +284,12 @@ void Engine::begin_step() {
   core_.begin_step();
 }
 
-void Engine::end_step() {
+void Engine::end_step(bool boundary) {
   in_step_.store(false, std::memory_order_relaxed);
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    core_.end_step();
+    core_.end_step(boundary);
   }
   empty_trash();
   sweep_externals();

@@ -47,6 +47,7 @@ struct TensorArgument {
   FrozenTensor frozen;
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
+  size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool written = false;
 };
 
@@ -103,7 +104,7 @@ class Engine final : public Host {
   void pin(c10::StorageImpl* impl, const char* reason);
   void unpin(c10::StorageImpl* impl);
   void begin_step();
-  void end_step();
+  void end_step(bool boundary);
   Stats stats();
   Shortage shortage(Bytes bytes);
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
@@ -128,6 +129,7 @@ class Engine final : public Host {
            torch::jit::Stack* stack);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const torch::jit::Stack& stack, Cost measured);
+  void materialize_storages(const OpInfo& info, const torch::jit::Stack& stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);

@@ -109,6 +109,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   keys = below_us(keys);
   const bool accumulating = info.accumulates && is_accumulating(info);
   if (info.passes_through) {
+    if (info.takes_storages) materialize_storages(info, *stack);
     op.redispatchBoxed(keys, stack);
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
@@ -120,6 +121,18 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   begin(call);
   run(call, op, keys, stack);
   if (accumulating) root_gradient(stack->back().toTensor());
+}
+
+// A storage as an argument is looked at directly.
+void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
+    if (!stack[i].isStorage()) continue;
+    try {
+      materialize(stack[i].toStorage().unsafeGetStorageImpl());
+    } catch (const OutOfBudget& error) {
+      throw_out_of_budget(info.name, error.replaying, error.shortage);
+    }
+  }
 }
 
 // --- 1. intercept -----------------------------------------------------------------------------
@@ -185,6 +198,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   entry.frozen.set(tensor);
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
+  entry.storage_bytes = entry.impl->nbytes();
   call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
@@ -194,7 +208,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
-  if (entry.impl->nbytes() > 0) {
+  if (entry.storage_bytes > 0) {
     if (data.get() == nullptr) {
       call.understood = false;
     } else if (data.device() != memory_->device()) {
@@ -225,7 +239,7 @@ void Engine::begin(Call& call) {
     }
     records &= call.understood && call.refusal == nullptr;
     for (const TensorArgument& tensor : call.tensors) {
-      if (!tensor.written || tensor.impl == nullptr || tensor.impl->nbytes() == 0) continue;
+      if (!tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
       Storage* storage = tensor.storage;
       if (storage == nullptr) {
         // Memory of others matters if a record reads it, or will.
@@ -316,7 +330,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
     for (const Write& write : call.operation.writes) {
-      recordable |= write.kind != Write::Kind::kRoot;
+      recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
     if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
@@ -370,7 +384,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   const std::vector<Write>& writes = call.operation.writes;
   for (TensorArgument& tensor : call.tensors) {
     FrozenTensor& target = tensor.frozen;
-    if (target.defined && tensor.impl->nbytes() > 0) {
+    if (target.defined && tensor.storage_bytes > 0) {
       Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
       Value* value = storage->value;
       for (size_t w = 0; w < writes.size(); ++w) {

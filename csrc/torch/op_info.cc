@@ -74,7 +74,7 @@ const std::unordered_set<std::string>& geometry_changers() {
       "aten::set_",         "aten::as_strided_", "aten::t_",         "aten::transpose_",
       "aten::squeeze_",     "aten::unsqueeze_",  "aten::detach_",    "aten::swapaxes_",
       "aten::swapdims_",    "aten::requires_grad_", "aten::rename_", "aten::is_pinned",
-      "aten::record_stream", 
+      "aten::record_stream", "aten::is_same_size", "aten::_has_same_storage_numel", 
   };
   return *table;
 }
@@ -133,6 +133,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     const c10::Argument& argument = arguments[i];
     info.arguments.push_back(kind_of(argument.type()));
     opaque |= info.arguments.back() == ArgumentKind::kOpaque;
+    info.takes_storages |= argument.type()->kind() == c10::TypeKind::StorageType;
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
       info.writes[i] = true;
       info.overwrites |= argument.is_out();
@@ -172,7 +173,6 @@ OpInfo make_info(const c10::OperatorHandle& op) {
       if (arguments[i].name() == "dropout") info.dropout_argument = static_cast<int>(i);
     }
   }
-  info.crosses_devices = base == "aten::_to_copy" || base == "aten::copy_" || base == "aten::_copy_from";
   info.accumulates = base == "aten::detach" || base == "aten::clone" || base == "aten::add" ||
                      base == "aten::add_" || base == "aten::copy_";
 

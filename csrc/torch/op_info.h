@@ -40,7 +40,7 @@ struct OpInfo {
   bool expensive = false;   // matrix products, convolutions, attention: the left side
   bool has_fresh_outputs = false;
   bool accumulates = false;  // what AccumulateGrad calls (Rule 11)
-  bool crosses_devices = false;
+  bool takes_storages = false;  // not tensors over them
   FlopFormula flops = FlopFormula::kNone;
 
   std::vector<ArgumentKind> arguments;
