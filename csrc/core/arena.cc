@@ -60,12 +60,11 @@ void Arena::free(Bytes offset) {
   block.value = nullptr;
   blocks_.set_cost(position, 0);
 
-  std::pmr::set<Key>::node_type node;
   if (blocks_.has_next(position)) {
     const BlockMap::Position next = blocks_.next(position);
     const Block& neighbour = blocks_.at(next);
     if (neighbour.is_free()) {
-      node = free_.extract({neighbour.bytes, neighbour.offset});
+      free_.erase({neighbour.bytes, neighbour.offset});
       bytes += neighbour.bytes;
       blocks_.erase(next);
       // The chunks may have been merged by the removal.
@@ -76,7 +75,7 @@ void Arena::free(Bytes offset) {
     const BlockMap::Position previous = blocks_.previous(position);
     const Block& neighbour = blocks_.at(previous);
     if (neighbour.is_free()) {
-      node = free_.extract({neighbour.bytes, neighbour.offset});
+      free_.erase({neighbour.bytes, neighbour.offset});
       first = neighbour.offset;
       bytes += neighbour.bytes;
       blocks_.erase(position);
@@ -84,12 +83,7 @@ void Arena::free(Bytes offset) {
     }
   }
   blocks_.set_range(position, first, bytes);
-  if (node.empty()) {
-    free_.insert({bytes, first});
-  } else {
-    node.value() = {bytes, first};
-    free_.insert(std::move(node));
-  }
+  free_.insert({bytes, first});
 }
 
 void Arena::hand_over(Bytes offset, Value* value) {
