@@ -144,6 +144,7 @@ class Core {
   void present(Value* value);
   void refresh(Value* value);
   void refresh_border(int32_t set);
+  void refresh_all(std::vector<int32_t>& ids);
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
