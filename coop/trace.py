@@ -34,7 +34,7 @@ _OPERATOR_KEYS: Final = frozenset(
 )
 _HEADER_KEYS: Final = frozenset(("format", "version", "comment"))
 # Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
-_ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP = range(1, 9)
+_ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
 
 
 class TraceError(ValueError):
@@ -152,6 +152,9 @@ class _Reader:
         elif "materialize" in data:
             self.only_keys(data, "materialize")
             self.native.add(_MATERIALIZE, self.alive(data["materialize"]), 0, line)
+        elif "make_root" in data:
+            self.only_keys(data, "make_root")
+            self.native.add(_MAKE_ROOT, self.alive(data["make_root"]), 0, line)
         elif "step" in data:
             self.only_keys(data, "step")
             self.step(data["step"], line)
@@ -371,6 +374,10 @@ class TraceWriter:
     def root(self, storage: int, num_bytes: int) -> None:
         """A storage with content that no operator of the trace made."""
         self._write({"root": storage, "bytes": num_bytes})
+
+    def make_root(self, storage: int) -> None:
+        """How the storage was made is forgotten: a gradient was stored in `.grad` (Rule 11)."""
+        self._write({"make_root": storage})
 
     def free(self, storage: int) -> None:
         """The storage died: its last tensor is gone."""
