@@ -165,15 +165,17 @@ void Core::evict_value(Value* value) {
   ++stats_.num_evictions;
   stats_.evicted_bytes += value->bytes;
   emit(EventKind::kEvict, value);
-  arena_.free(value->offset);
-  held_ -= value->bytes;
-  value->offset = Arena::kNowhere;
+  release_block(value);
   if (value->storage != nullptr) host_->release(*value->storage);
   absent(value);
 }
 
 void Core::free_block(Value* value) {
   emit(EventKind::kFree, value);
+  release_block(value);
+}
+
+void Core::release_block(Value* value) {
   held_ -= value->bytes;
   if (value->arena == &arena_) {
     arena_.free(value->offset);

@@ -44,6 +44,7 @@ struct Write {
   Value* old = nullptr;  // what the record reads; null for a root that nothing needs
   Kind kind = Kind::kRoot;
   bool keep_old = false;  // the operator has other outputs too, so a replay needs the old bytes
+  bool prepared = false;
 };
 
 // One running operator. Reused by the host from call to call.
@@ -124,6 +125,7 @@ class Core {
   void evict_window(const Window& window);
   void evict_value(Value* value);
   void free_block(Value* value);
+  void release_block(Value* value);
   Window choose(Bytes bytes);
   void move_block(Value* from, Value* to);
   void copy_content(Value* from, Value* to, Bytes to_bytes);
@@ -148,6 +150,7 @@ class Core {
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
+  void prepare_writes(Operation& operation);
   void prepare_write(Operation& operation, Write& write);
   void settle(Storage* storage);
   bool root_dependents(const std::vector<Value*>& dependents);
