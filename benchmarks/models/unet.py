@@ -115,6 +115,6 @@ def unet(size: Size, batch_size: int | None = None) -> Workload:
         optimize=partial(RMSprop, lr=1e-5, momentum=0.9),
         block_types=(Encode, Decode),
         num_parameters=31_037_633 if size == "paper" else None,
-        parameters_source="widely reported for this variant (RGB in, one class, batch norm, no bias "
-        "in the 3x3 convolutions); the original, 1 channel in, 2 classes, no norm, has 31,030,658",
+        parameters_source="widely reported for this variant (RGB in, one class, batch norm, no "
+        "bias in the 3x3 convolutions); the original (1 in, 2 classes, no norm) has 31,030,658",
     )

@@ -171,6 +171,10 @@ void Core::evict_value(Value* value) {
 }
 
 void Core::free_block(Value* value) {
+  if (value->external != nullptr) {
+    value->offset = Arena::kNowhere;
+    return;
+  }
   emit(EventKind::kFree, value);
   release_block(value);
 }
@@ -200,9 +204,20 @@ void Core::move_block(Value* from, Value* to) {
 }
 
 void Core::copy_content(Value* from, Value* to, Bytes bytes) {
-  host_->copy(to->offset, from->offset, bytes);
+  host_->copy(*to, *from, bytes);
   ++stats_.num_copies;
   stats_.copied_bytes += bytes;
+}
+
+Storage* Core::add_external(void* address, Bytes bytes) {
+  Value* value = new_value(arena_.rounded(bytes));
+  value->offset = 0;
+  value->external = address;
+  auto* storage = new Storage();
+  storage->core = this;
+  storage->bytes = bytes;
+  attach(value, storage);
+  return storage;
 }
 
 void Core::storage_died(Storage* storage) {
@@ -245,6 +260,11 @@ Shortage Core::shortage(Bytes wanted) {
           result.locked_bytes += block.bytes;
         } else if (value->storage != nullptr && value->storage->pins > 0) {
           result.pinned_bytes += block.bytes;
+          const std::string reason = value->storage->pin_reason;
+          auto pin = std::find_if(result.pins.begin(), result.pins.end(),
+                                  [&](const auto& entry) { return entry.first == reason; });
+          if (pin == result.pins.end()) pin = result.pins.insert(pin, {reason, 0});
+          pin->second += block.bytes;
         } else if (value->record != nullptr) {
           usable = true;
         } else if (value->storage != nullptr && value->storage->handle == nullptr) {

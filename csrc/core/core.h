@@ -28,7 +28,7 @@ class Host {
   virtual void release(Storage& storage) = 0;
   // The storage's bytes are at storage.value->offset now.
   virtual void restore(Storage& storage) = 0;
-  virtual void copy(Bytes to, Bytes from, Bytes bytes) = 0;
+  virtual void copy(Value& to, const Value& from, Bytes bytes) = 0;
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
 };
@@ -43,8 +43,10 @@ struct Write {
   Storage* storage = nullptr;
   Value* old = nullptr;  // what the record reads; null for a root that nothing needs
   Kind kind = Kind::kRoot;
-  bool keep_old = false;  // the operator has other outputs too, so a replay needs the old bytes
-  bool prepared = false;
+  bool keep_old = false;   // the operator makes or writes other values too, so that a replay needs
+                           // the old bytes of a root
+  bool make_root = false;  // what is written stays for good
+  bool prepared = false;   // by begin()
 };
 
 // One running operator. Reused by the host from call to call.
@@ -63,6 +65,8 @@ class Core {
   // --- memory ---------------------------------------------------------------------------------
   // A storage with a block and no record yet. Evicts as the policy says; throws OutOfBudget.
   Storage* allocate(Bytes bytes, Side side);
+  // Memory that is not the arena's, seen as a root: it is read by records and may be written.
+  Storage* add_external(void* address, Bytes bytes);
   // The last tensor of the storage is gone (Rule 4).
   void storage_died(Storage* storage);
 
@@ -85,6 +89,7 @@ class Core {
   // --- what a user may ask -------------------------------------------------------------------
   void materialize(Storage* storage);
   bool evict(Storage* storage);  // false: a root, pinned, or in use
+  void evict_all();              // everything that can be
   void pin(Storage* storage, const char* reason);
   void unpin(Storage* storage);
   // Drops how the content was made (Rule 11): it is never evicted again. Resident content only.
@@ -96,8 +101,12 @@ class Core {
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
+  std::vector<Storage*> resident_storages() const;
+  // What is resident becomes a root: nothing is evicted or replayed after this.
+  void forget_records();
 
   const Config& config() const { return config_; }
+  Host* host() const { return host_; }
   Stats stats() const;
   Shortage shortage(Bytes wanted);
   void reset_peak() { peak_ = held_; }
@@ -105,10 +114,21 @@ class Core {
   EventLog& events() { return events_; }
   double clock() const { return clock_; }
   void set_current_op(int32_t op) { current_op_ = op; }
+  int64_t last_serial() const { return next_serial_; }
+  // Whether a record of how it was made is worth keeping: small values are roots from the start.
+  bool is_recordable(const Storage* storage) const { return storage->value->arena == &arena_; }
 
   // Score of an evictable value: own cost and evicted neighbourhood; `exact` walks the graph
   // instead of asking the union-find (for tests and measurements).
   Cost neighbourhood_cost(const Value* value, bool exact);
+
+  template <typename F>
+  void for_each_block(F&& f) const {
+    const BlockMap& blocks = arena_.blocks();
+    for (int c = 0; c < blocks.num_chunks(); ++c) {
+      for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).blocks[i]);
+    }
+  }
 
   bool is_valid() const;
 

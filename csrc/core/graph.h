@@ -39,7 +39,9 @@ struct Value {
   Storage* storage = nullptr;  // null once the storage died or was written again
   Record* record = nullptr;    // null: a root, or a temporary of the running operator
   Edge* users = nullptr;       // inputs of live records that read it
-  Arena* arena = nullptr;      // where its block lies: the arena, or an extent of the small area
+  Arena* arena = nullptr;      // where its block lies: the arena, or an extent of the small area;
+                               // null for external memory
+  void* external = nullptr;    // address, when it is not the arena's
   Bytes offset = Arena::kNowhere;
   Bytes bytes = 0;  // size of its block, resident or not
   int32_t locks = 0;
@@ -69,7 +71,7 @@ struct Record {
   FixedArray<Edge, 6> inputs;
   FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
   int32_t num_live_outputs = 0;
-  int32_t op = 0;  // the host's number for the operator, for events
+  int32_t op_id = 0;  // the host's number for the operator, for events
   Cost cost = 0;
   int64_t step = 0;
   Record* previous = nullptr;  // all live records in order of creation

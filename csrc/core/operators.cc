@@ -37,6 +37,7 @@ void Core::prepare_writes(Operation& operation) {
   bool has_values = false;  // a replay for their sake reads the old bytes of the roots too
   for (Write& write : operation.writes) {
     write.prepared = false;
+    if (write.make_root) root(write.storage->value);
     has_values |= !write.storage->value->is_root();
   }
   for (bool found = true; found;) {
@@ -139,15 +140,16 @@ bool Core::root_dependents(const std::vector<Value*>& dependents) {
 void Core::keep_private_copy(Storage* storage) {
   Value* old = storage->value;
   Value* copy = new_value(old->bytes);
-  place(copy, old->arena != &arena_, Side::kLeft);
+  place(copy, storage->bytes <= config_.small_bytes, Side::kLeft);
   copy_content(old, copy, storage->bytes);
   // Swap the two: the live storage stays where it is.
   detach(old);
   attach(copy, storage);
   std::swap(old->offset, copy->offset);
   std::swap(old->arena, copy->arena);
+  std::swap(old->external, copy->external);
   old->arena->hand_over(old->offset, old);
-  copy->arena->hand_over(copy->offset, copy);
+  if (copy->arena != nullptr) copy->arena->hand_over(copy->offset, copy);
 }
 
 void Core::commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
@@ -278,6 +280,16 @@ bool Core::evict(Storage* storage) {
   return true;
 }
 
+void Core::evict_all() {
+  std::vector<Value*> values;
+  for_each_block([&](const Block& block) {
+    if (!block.is_free() && block.value->is_evictable() && block.value->locks == 0) {
+      values.push_back(block.value);
+    }
+  });
+  for (Value* value : values) evict_value(value);
+}
+
 void Core::pin(Storage* storage, const char* reason) {
   ++storage->pins;
   storage->pin_reason = reason;
@@ -285,7 +297,8 @@ void Core::pin(Storage* storage, const char* reason) {
 }
 
 void Core::unpin(Storage* storage) {
-  if (storage->pins > 0 && --storage->pins == 0) storage->pin_reason = nullptr;
+  storage->pins = 0;
+  storage->pin_reason = nullptr;
   refresh(storage->value);
 }
 
@@ -299,6 +312,23 @@ std::vector<Storage*> Core::evicted_storages() const {
     if (!value->is_resident()) result.push_back(value->storage);
   }
   return result;
+}
+
+std::vector<Storage*> Core::resident_storages() const {
+  std::vector<Storage*> result;
+  for (const Value& value : values_) {
+    const bool live = value.serial != 0 && value.storage != nullptr;
+    if (live && value.is_resident() && value.external == nullptr) result.push_back(value.storage);
+  }
+  return result;
+}
+
+void Core::forget_records() {
+  for (Value* value = first_recorded_; value != nullptr;) {
+    Value* next = value->next_recorded;
+    if (value->is_resident()) root(value);
+    value = next;
+  }
 }
 
 }  // namespace coop

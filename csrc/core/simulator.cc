@@ -190,7 +190,9 @@ void Simulator::replay(Record& base, Storage** outputs) {
   }
 }
 
-void Simulator::copy(Bytes to, Bytes from, Bytes) { cookies_[to] = cookies_.at(from); }
+void Simulator::copy(Value& to, const Value& from, Bytes) {
+  cookies_[to.offset] = cookies_.at(from.offset);
+}
 
 void Simulator::retire(Record* record) { delete record; }
 

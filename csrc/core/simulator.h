@@ -82,7 +82,7 @@ class Simulator final : public Host {
   void replay(Record& record, Storage** outputs) override;
   void release(Storage&) override {}
   void restore(Storage&) override {}
-  void copy(Bytes to, Bytes from, Bytes bytes) override;
+  void copy(Value& to, const Value& from, Bytes bytes) override;
   void retire(Record* record) override;
 
  private:

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace coop {
 
@@ -46,12 +48,14 @@ struct Shortage {
   Bytes pinned_bytes = 0;       // pinned by the user or because replay is not understood
   Bytes locked_bytes = 0;       // in use by the operator, or by the replays it needs
   Bytes temporary_bytes = 0;    // workspaces and results of the running operator
+  std::vector<std::pair<std::string, Bytes>> pins;  // pinned bytes by reason
 };
 
 class OutOfBudget : public std::runtime_error {
  public:
   explicit OutOfBudget(const Shortage& shortage);
   Shortage shortage;
+  std::string replaying;  // the operator that was being replayed, if any
 };
 
 struct Stats {

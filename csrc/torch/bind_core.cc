@@ -57,6 +57,7 @@ py::dict to_dict(const Shortage& shortage) {
   d["pinned_bytes"] = shortage.pinned_bytes;
   d["locked_bytes"] = shortage.locked_bytes;
   d["temporary_bytes"] = shortage.temporary_bytes;
+  d["pins"] = shortage.pins;
   return d;
 }
 
@@ -76,7 +77,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
                           " bytes is smaller than one block");
   }
   Config config;
-  config.budget = budget / alignment * alignment;
+  config.budget = budget;
   config.policy = parse_policy(policy);
   config.window = window;
   config.partition = partition;

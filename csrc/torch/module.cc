@@ -2,8 +2,10 @@
 #include <pybind11/pybind11.h>
 
 #include "torch/bind_core.h"
+#include "torch/bind_engine.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("torch_version") = COOP_TORCH_VERSION;
   coop::bind_core(m);
+  coop::bind_engine(m);
 }

@@ -24,7 +24,7 @@ class SmallestBudgets:
         )
 
     def table(self) -> Iterator[str]:
-        yield f"{'':48} {'peak':>10} " + "".join(f"{policy:>8}" for policy in ("coop", "dtr", "dte"))
+        yield f"{'':48} {'peak':>10} {'coop':>7}{'dtr':>8}{'dte':>8}"
         for program, by_policy in self.found.items():
             peak_bytes = max(peak for _, peak in by_policy.values())
             cells = (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vjp, vmap
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.optim import SGD
 
 from .outcome import Outcome, Registry, collect
@@ -195,24 +195,24 @@ def random_writes_and_reads(seed: int) -> Outcome:
     """Two hundred random actions on a handful of storages, each written through random views."""
     torch.manual_seed(seed)
     chooser = random.Random(seed)
-    side = 80
-    pool = [value(side) for _ in range(6)]
+    side = 112
+    pool = [value(side) for _ in range(10)]
     checks = []
 
     def window(x: Tensor) -> Tensor:
-        row, column = chooser.randrange(30), chooser.randrange(30)
-        view = x[row : row + 48, column : column + 48]
+        row, column = chooser.randrange(40), chooser.randrange(40)
+        view = x[row : row + 72, column : column + 72]
         return view.t() if chooser.random() < 0.5 else view
 
     for _ in range(200):
         x, y = chooser.choice(pool), chooser.choice(pool)
         action = chooser.randrange(8)
         if action == 0:
-            pool[chooser.randrange(6)] = derived(x).tanh()
+            pool[chooser.randrange(10)] = derived(x).tanh()
         elif action == 1:
-            pool[chooser.randrange(6)] = (x @ y).tanh()
+            pool[chooser.randrange(10)] = (x @ y).tanh()
         elif action == 2:
-            pool[chooser.randrange(6)] = x.clone()
+            pool[chooser.randrange(10)] = x.clone()
         elif action == 3:
             window(x).mul_(0.5)
         elif action == 4:

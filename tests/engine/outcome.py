@@ -33,7 +33,7 @@ class Registry(dict[str, Program]):
     """Programs by name; as a decorator it adds a function under its own name."""
 
     def __call__(self, program: Program) -> Program:
-        self.add(program.__name__, program)  # type: ignore[attr-defined]
+        self.add(program.__name__, program)
         return program
 
     def add(self, name: str, program: Program) -> None:

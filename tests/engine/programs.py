@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -455,13 +455,13 @@ def no_grad(seed: int) -> Outcome:
     model = models.mlp(depth=5)
     losses, features = [], []
     for inputs, targets in rows(2):
+        model.zero_grad()
         loss = F.cross_entropy(model(inputs), targets)
         loss.backward()
         with torch.no_grad():
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter -= 0.1 * parameter.grad
-                parameter.grad.zero_()
             for layer in model:
                 inputs = layer(inputs)
                 features.append(inputs)

@@ -1,8 +1,8 @@
 """How large and how slow the programs are, in plain PyTorch: `python -m tests.engine.survey`.
 
-Peak is the most bytes of storages alive at once, seen from Python (temporaries inside an operator are
-not). Left is what lives on at the end: parameters, their state, and the outcome. Large is how much of
-all that was allocated came in pieces above 10 KiB, the size below which nothing is evicted.
+Peak is the most bytes of storages alive at once, as seen from Python, so without the temporaries
+inside an operator. Left is what lives on at the end: parameters, their state and the outcome. Large
+is how much of all allocated bytes came in pieces above 10 KiB, below which nothing is evicted.
 """
 
 from __future__ import annotations

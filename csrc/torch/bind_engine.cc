@@ -1,0 +1,160 @@
+// Python's view of the engine.
+#include "torch/bind_engine.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "torch/bind_core.h"
+#include "torch/cpu_arena.h"
+#include "torch/engine.h"
+
+namespace py = pybind11;
+
+namespace coop {
+
+namespace {
+
+// Makes the exception from (operator, replayed operator, shortage); set by Python at import.
+PyObject* g_make_error = nullptr;
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    throw py::type_error("coop: the tensor has no storage of its own (sparse or symbolic)");
+  }
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+// Errors of the core that do not pass through an operator.
+template <typename F>
+auto translated(const char* what, F&& f) {
+  try {
+    py::gil_scoped_release release;
+    return f();
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(what, error.replaying, error.shortage);
+  } catch (const BudgetExceeded& error) {
+    throw_out_of_budget(what, error.replaying, error.shortage);
+  }
+}
+
+}  // namespace
+
+void throw_out_of_budget(const std::string& op, const std::string& replaying,
+                         const Shortage& shortage) {
+  py::gil_scoped_acquire gil;
+  const py::object error =
+      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, to_dict(shortage));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  python_error exception;
+  exception.persist();
+  throw exception;
+}
+
+void bind_engine(py::module_& m) {
+  // Kernels are called through torch's bindings; our own functions must translate too.
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (python_error& error) {
+      error.restore();
+    }
+  });
+  m.def("set_error_factory", [](py::object make_error) { g_make_error = make_error.release().ptr(); });
+  m.def("allow_replay", &allow_replay);
+  m.def("set_thread_enabled", &set_thread_enabled);
+  m.def("is_thread_enabled", &is_thread_enabled);
+  m.def("after_fork_in_child", [] {
+    // The arena is the parent's; a copy of it must not be managed twice.
+    set_thread_enabled(false);
+    set_active_engine(c10::kCPU, nullptr);
+  });
+
+  py::class_<DeviceProfile>(m, "DeviceProfile")
+      .def(py::init([](double flops, double half_flops, double bytes, double launch_ns) {
+             return DeviceProfile{flops, half_flops, bytes, launch_ns};
+           }),
+           py::arg("flops_per_ns"), py::arg("half_flops_per_ns"), py::arg("bytes_per_ns"),
+           py::arg("launch_ns"));
+
+  py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
+      .def_static(
+          "cpu",
+          [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid) {
+            install_cpu_allocator();
+            EngineConfig engine_config{config, profile, measure, paranoid};
+            auto engine = std::make_shared<Engine>(engine_config, make_cpu_memory(config.budget));
+            set_active_engine(c10::kCPU, engine);
+            set_thread_enabled(true);
+            return engine;
+          },
+          py::arg("config"), py::arg("profile"), py::arg("measure") = false,
+          py::arg("paranoid") = false)
+      .def("close",
+           [](Engine& engine) {
+             std::vector<std::string> lost;
+             {
+               py::gil_scoped_release release;
+               lost = engine.close();
+             }
+             set_thread_enabled(false);
+             set_active_engine(engine.memory().device().type(), nullptr);
+             return lost;
+           })
+      .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
+      .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
+      .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
+      .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
+      .def("owns", [](Engine& engine, const at::Tensor& t) {
+        return engine.find(storage_of(t)) != nullptr;
+      })
+      .def("is_resident",
+           [](Engine& engine, const at::Tensor& t) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const Storage* storage = engine.find(storage_of(t));
+             return storage == nullptr || storage->value->is_resident();
+           })
+      .def("materialize",
+           [](Engine& engine, const at::Tensor& t) {
+             translated("coop.materialize", [&] { engine.materialize(storage_of(t)); });
+           })
+      .def("evict",
+           [](Engine& engine, const at::Tensor& t) {
+             return translated("coop.evict", [&] { return engine.evict(storage_of(t)); });
+           })
+      .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
+      .def("pin",
+           [](Engine& engine, const at::Tensor& t, bool raw) {
+             translated("coop.pin", [&] {
+               engine.pin(storage_of(t), raw ? "a raw pointer to it was taken" : "coop.pin");
+             });
+           })
+      .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })
+      .def("is_valid",
+           [](Engine& engine) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             return engine.core().is_valid();
+           })
+      .def("reset_peak",
+           [](Engine& engine) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             engine.core().reset_peak();
+           })
+      .def("log_events",
+           [](Engine& engine, bool on) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             engine.core().events().enabled = on;
+           })
+      .def("events", [](Engine& engine) {
+        const std::lock_guard<std::mutex> guard(engine.mutex());
+        return events_as_array(engine.core().events());
+      });
+  m.def("operator_names", [] {
+    std::vector<std::string> names;
+    for (int32_t i = 0; i < num_op_infos(); ++i) names.push_back(op_info(i).name);
+    return names;
+  });
+}
+
+}  // namespace coop

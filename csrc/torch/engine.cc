@@ -1,0 +1,374 @@
+// The engine's dealings with storages: allocation, eviction, restoring, leaving.
+#include "torch/engine.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/check.h"
+
+namespace coop {
+
+namespace {
+
+// The engines of all sessions that still have tensors. Never destroyed: tensors may outlive it all.
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Engine>> engines;
+  std::array<std::atomic<Engine*>, static_cast<size_t>(c10::kCUDA) + 1> active{};
+};
+
+Registry& registry() {
+  static auto* instance = new Registry();
+  return *instance;
+}
+
+Storage*& header(void* data) {
+  return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
+}
+
+const std::string& evicted_message() {
+  static const auto* message = new std::string(
+      "coop: this tensor's bytes are evicted, so its memory cannot be read directly. Call "
+      "coop.materialize(tensor) first, or coop.pin(tensor) to keep them in memory.");
+  return *message;
+}
+
+}  // namespace
+
+BudgetExceeded::BudgetExceeded(const OutOfBudget& cause)
+    : c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, cause.what()),
+      shortage(cause.shortage),
+      replaying(cause.replaying) {}
+
+void Call::clear() {
+  tensors.clear();
+  storages.clear();
+  arguments.clear();
+  fresh.clear();
+  inputs.clear();
+  understood = true;
+  refusal = nullptr;
+  rng = RngState();
+  bytes_moved = 0;
+  half = false;
+}
+
+Engine* active_engine(c10::DeviceType type) {
+  const auto index = static_cast<size_t>(type);
+  if (index >= registry().active.size()) return nullptr;
+  return registry().active[index].load(std::memory_order_acquire);
+}
+
+void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> guard(all.mutex);
+  all.active[static_cast<size_t>(type)].store(engine.get(), std::memory_order_release);
+  if (engine != nullptr) all.engines.push_back(std::move(engine));
+}
+
+Side& current_side() {
+  static thread_local Side side = Side::kLeft;
+  return side;
+}
+
+void set_thread_enabled(bool enabled) {
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, enabled);
+}
+
+bool is_thread_enabled() {
+  return c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::Fake);
+}
+
+Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
+    : config_(config),
+      memory_(std::move(memory)),
+      header_bytes_(memory_->header_bytes()),
+      core_(config.core, this) {}
+
+Engine::~Engine() { empty_trash(); }
+
+Storage* Engine::find(c10::StorageImpl* impl) const {
+  const c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  const c10::DeleterFnPtr deleter = data.get_deleter();
+  Storage* storage = nullptr;
+  if (deleter == &Engine::delete_address) {
+    storage = header(data.get_context());
+  } else if (deleter == &Engine::delete_storage) {
+    storage = static_cast<Storage*>(data.get_context());
+  } else {
+    return nullptr;
+  }
+  return storage->core == &core_ ? storage : nullptr;
+}
+
+void* Engine::address(const Value& value) const {
+  return value.external != nullptr ? value.external
+                                   : memory_->base() + value.offset + header_bytes_;
+}
+
+// Owns the storage: destroying it tells the engine that the storage died.
+c10::DataPtr Engine::data_ptr(Storage& storage) const {
+  void* data = address(*storage.value);
+  if (header_bytes_ == 0) return {data, &storage, &Engine::delete_storage, memory_->device()};
+  header(data) = &storage;
+  return {data, data, &Engine::delete_address, memory_->device()};
+}
+
+c10::DataPtr Engine::allocate(Bytes bytes) {
+  num_storages_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  try {
+    return data_ptr(*core_.allocate(bytes + header_bytes_, current_side()));
+  } catch (OutOfBudget& error) {
+    num_storages_.fetch_sub(1, std::memory_order_relaxed);
+    error.shortage.wanted = bytes;
+    throw BudgetExceeded(error);
+  }
+}
+
+void Engine::delete_address(void* context) { delete_storage(header(context)); }
+
+bool Engine::delete_raw(void* address) {
+  {
+    const std::lock_guard<std::mutex> guard(registry().mutex);
+    bool found = false;
+    for (const auto& engine : registry().engines) {
+      const char* base = engine->memory_->base();
+      found |= address >= base && address < base + engine->config_.core.budget;
+    }
+    if (!found) return false;
+  }
+  delete_address(address);
+  return true;
+}
+
+void Engine::delete_storage(void* context) {
+  auto* storage = static_cast<Storage*>(context);
+  auto* engine = static_cast<Engine*>(storage->core->host());
+  bool trash = false;
+  {
+    const std::lock_guard<std::mutex> guard(engine->mutex_);
+    engine->core_.storage_died(storage);
+    trash = !engine->trash_.empty();
+  }
+  if (trash) engine->empty_trash();
+  if (engine->num_storages_.fetch_sub(1, std::memory_order_acq_rel) == 1 &&
+      engine->closed_.load(std::memory_order_acquire)) {
+    // The last tensor of a session that is over.
+    Registry& all = registry();
+    std::shared_ptr<Engine> last;
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    const auto found = std::find_if(all.engines.begin(), all.engines.end(),
+                                    [&](const auto& entry) { return entry.get() == engine; });
+    if (found != all.engines.end()) {
+      last = std::move(*found);
+      all.engines.erase(found);
+    }
+  }
+}
+
+// Records own arguments whose destruction may come back to us, so they are destroyed unlocked.
+void Engine::empty_trash() {
+  std::vector<Record*> trash;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    trash.swap(trash_);
+  }
+  for (Record* record : trash) delete record;
+}
+
+void Engine::release(Storage& storage) {
+  auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
+  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  COOP_ASSERT(find(impl) == &storage);
+#if defined(COOP_DEBUG) && COOP_DEBUG
+  // Reading what is gone must not go unnoticed.
+  if (memory_->device().is_cpu()) std::memset(data.get(), 0xA5, content_bytes(storage));
+#endif
+  data.release_context();
+  data = c10::DataPtr(nullptr, &storage, &Engine::delete_storage, memory_->device());
+  // Rule 13: raw access throws from now on.
+  impl->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+}
+
+void Engine::restore(Storage& storage) {
+  auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
+  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  COOP_ASSERT(find(impl) == &storage);
+  data.release_context();
+  data = data_ptr(storage);
+  impl->clear_data_ptr_access_error_msg_();
+}
+
+void Engine::copy(Value& to, const Value& from, Bytes bytes) {
+  memory_->copy(address(to), address(from), bytes - header_bytes_);
+}
+
+// A storage over an address, owning nothing.
+c10::Storage Engine::view_of(void* address, Bytes bytes, c10::Device device) const {
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(address, device),
+                      c10::GetAllocator(device.type()), /*resizable=*/true);
+}
+
+Storage* Engine::external(c10::StorageImpl* impl) {
+  const auto found = externals_.find(impl);
+  if (found != externals_.end()) return found->second.storage;
+  void* data = impl->_mutable_data_ptr_no_checks().get();
+  Storage* storage = core_.add_external(data, static_cast<Bytes>(impl->nbytes()) + header_bytes_);
+  storage->handle = impl;
+  c10::Storage keep_alive(
+      c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl));
+  externals_.emplace(impl, External{storage, std::move(keep_alive)});
+  return storage;
+}
+
+// Lets go of external memory that no record reads any more. Called unlocked: letting go may destroy.
+void Engine::sweep_externals() {
+  std::vector<c10::Storage> garbage;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (auto it = externals_.begin(); it != externals_.end();) {
+    const Value* value = it->second.storage->value;
+    if (value->users != nullptr || value->locks > 0) {
+      ++it;
+      continue;
+    }
+    core_.storage_died(it->second.storage);
+    garbage.push_back(std::move(it->second.keep_alive));
+    it = externals_.erase(it);
+  }
+  sweep_at_ = 2 * externals_.size() + 64;
+}
+
+void Engine::materialize(c10::StorageImpl* impl) {
+  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = find(impl);
+  if (storage != nullptr) core_.materialize(storage);
+}
+
+bool Engine::evict(c10::StorageImpl* impl) {
+  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = find(impl);
+  return storage != nullptr && core_.evict(storage);
+}
+
+void Engine::evict_all() {
+  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  core_.evict_all();
+}
+
+void Engine::pin(c10::StorageImpl* impl, const char* reason) {
+  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = find(impl);
+  if (storage == nullptr) return;
+  core_.materialize(storage);
+  core_.pin(storage, reason);
+}
+
+void Engine::unpin(c10::StorageImpl* impl) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = find(impl);
+  if (storage != nullptr) core_.unpin(storage);
+}
+
+void Engine::begin_step() {
+  in_step_.store(true, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  core_.begin_step();
+}
+
+void Engine::end_step() {
+  in_step_.store(false, std::memory_order_relaxed);
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.end_step();
+  }
+  empty_trash();
+  sweep_externals();
+}
+
+Stats Engine::stats() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return core_.stats();
+}
+
+Shortage Engine::shortage(Bytes bytes) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return core_.shortage(bytes);
+}
+
+// Copies a resident tensor out of the arena.
+bool Engine::move_outside(Storage* storage) {
+  auto* impl = static_cast<c10::StorageImpl*>(storage->handle);
+  if (impl == nullptr || find(impl) != storage) return false;
+  c10::DataPtr outside = memory_->allocate_outside(content_bytes(*storage));
+  memory_->copy(outside.get(), address(*storage->value), content_bytes(*storage));
+  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  data.release_context();
+  data = std::move(outside);
+  core_.storage_died(storage);
+  num_storages_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+std::vector<std::string> Engine::close() {
+  std::vector<std::string> lost;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    // What is brought back leaves the arena at once, so that there is room for the next. What does
+    // not fit beside everything else gets the arena for itself.
+    std::unordered_set<Storage*> failed;
+    bool emptied = false;
+    for (;;) {
+      Storage* next = nullptr;
+      for (Storage* storage : core_.evicted_storages()) {
+        if (failed.count(storage) == 0) {
+          next = storage;
+          break;
+        }
+      }
+      if (next == nullptr) break;
+      try {
+        core_.materialize(next);
+        move_outside(next);
+      } catch (const OutOfBudget& error) {
+        if (!emptied) {
+          emptied = true;
+          for (Storage* storage : core_.resident_storages()) move_outside(storage);
+          continue;
+        }
+        failed.insert(next);
+        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
+      } catch (const std::exception& error) {
+        failed.insert(next);
+        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
+      }
+    }
+    core_.forget_records();
+  }
+  empty_trash();
+  sweep_externals();
+  const bool empty = num_storages_.load(std::memory_order_acquire) == 0;
+  closed_.store(true, std::memory_order_release);
+  if (empty) {
+    Registry& all = registry();
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    std::erase_if(all.engines, [&](const auto& entry) { return entry.get() == this; });
+  } else {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.for_each_block([&](const Block& block) {
+      if (block.is_free()) memory_->discard(block.offset, block.bytes);
+    });
+  }
+  return lost;
+}
+
+}  // namespace coop

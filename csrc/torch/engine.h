@@ -1,0 +1,178 @@
+// The adapter: makes the core's decisions happen to torch storages.
+//
+// Two locks. `mutex_` guards the core and is held for moments, never while an operator runs.
+// `materializer_` is held by the thread that replays, for as long as it takes, so that two threads
+// never replay at once; it is taken before `mutex_`.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/core.h"
+#include "torch/cost.h"
+#include "torch/frozen_call.h"
+#include "torch/memory.h"
+#include "torch/op_info.h"
+
+namespace coop {
+
+// What the allocator throws: torch's own code may catch it as an ordinary out-of-memory error and
+// try with less (cuDNN does).
+class BudgetExceeded : public c10::OutOfMemoryError {
+ public:
+  explicit BudgetExceeded(const OutOfBudget& cause);
+  Shortage shortage;
+  std::string replaying;
+};
+
+struct EngineConfig {
+  Config core;
+  DeviceProfile profile;
+  bool measure = false;   // refine costs by measured time
+  bool paranoid = false;  // evict all that can be after every operator (for tests)
+};
+
+// One tensor among the arguments of the running operator.
+struct TensorArgument {
+  FrozenTensor frozen;
+  c10::StorageImpl* impl = nullptr;
+  Storage* storage = nullptr;  // null: external
+  bool written = false;
+};
+
+// Everything about one running operator. One per thread and depth, reused.
+struct Call {
+  const OpInfo* info = nullptr;
+  std::vector<TensorArgument> tensors;
+  std::vector<Storage*> storages;  // inputs in the arena
+  std::vector<c10::IValue> arguments;
+  Operation operation;
+  bool understood = true;      // all arguments can be frozen
+  const char* refusal = nullptr;
+  RngState rng;
+  Flags flags;
+  c10::impl::LocalDispatchKeySet dispatch{{}};
+  Side side = Side::kRight;
+  int64_t begin_serial = 0;
+  double bytes_moved = 0;
+  bool half = false;
+  std::vector<Storage*> fresh;
+  std::vector<Value*> inputs;
+
+  void clear();
+};
+
+class Engine final : public Host {
+ public:
+  Engine(const EngineConfig& config, std::unique_ptr<Memory> memory);
+  ~Engine() override;
+
+  // --- the way of an operator ------------------------------------------------------------------
+  void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  // --- the allocator ------------------------------------------------------------------------------
+  c10::DataPtr allocate(Bytes bytes);  // throws BudgetExceeded
+  static void delete_storage(void* context);  // a Storage
+  static void delete_address(void* context);  // the address of the content, behind a header
+  // Frees what was allocated here by its address alone. False: it is not an arena's.
+  static bool delete_raw(void* address);
+  // The storage behind a StorageImpl that this engine owns, or null.
+  Storage* find(c10::StorageImpl* impl) const;
+
+  // --- Host -----------------------------------------------------------------------------------
+  void replay(Record& record, Storage** outputs) override;
+  void release(Storage& storage) override;
+  void restore(Storage& storage) override;
+  void copy(Value& to, const Value& from, Bytes bytes) override;
+  void retire(Record* record) override { trash_.push_back(record); }
+
+  // --- what a user may ask ---------------------------------------------------------------------
+  void materialize(c10::StorageImpl* impl);
+  bool evict(c10::StorageImpl* impl);
+  void evict_all();
+  void pin(c10::StorageImpl* impl, const char* reason);
+  void unpin(c10::StorageImpl* impl);
+  void begin_step();
+  void end_step();
+  Stats stats();
+  Shortage shortage(Bytes bytes);
+  // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
+  // is gone. Returns a line for every tensor that could not be restored.
+  std::vector<std::string> close();
+
+  const EngineConfig& config() const { return config_; }
+  Core& core() { return core_; }
+  std::mutex& mutex() { return mutex_; }
+  Memory& memory() { return *memory_; }
+
+ private:
+  struct External {
+    Storage* storage;
+    c10::Storage keep_alive;  // a root that a live record needs keeps its bytes (Rule 3)
+  };
+
+  // The five steps (fallback.cc).
+  void gather(Call& call, const torch::jit::Stack& stack);
+  void begin(Call& call);
+  void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+           torch::jit::Stack* stack);
+  void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              const torch::jit::Stack& stack, Cost measured);
+  void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
+  void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
+  FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
+  bool is_optimizing() const;
+  bool is_accumulating(const OpInfo& info) const;
+  void root_gradient(const at::Tensor& tensor);
+
+  Storage* external(c10::StorageImpl* impl);
+  void sweep_externals();
+  void* address(const Value& value) const;
+  c10::DataPtr data_ptr(Storage& storage) const;
+  Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
+  c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
+  void empty_trash();
+  bool move_outside(Storage* storage);
+  void warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes);
+
+  EngineConfig config_;
+  std::unique_ptr<Memory> memory_;
+  const Bytes header_bytes_;
+  std::mutex mutex_;
+  std::recursive_mutex materializer_;
+  Core core_;
+  std::vector<Record*> trash_;
+  std::unordered_map<c10::StorageImpl*, External> externals_;
+  size_t sweep_at_ = 64;
+  std::unordered_set<int32_t> warned_;
+  std::atomic<bool> in_step_{false};
+  std::atomic<int64_t> num_storages_{0};
+  std::atomic<bool> closed_{false};
+};
+
+// The engine whose arena takes the allocations of a device, or null.
+Engine* active_engine(c10::DeviceType type);
+void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine);
+
+// Which side the allocations of the operator that runs on this thread go to.
+Side& current_side();
+
+// Raises coop.OutOfBudgetError in Python.
+[[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,
+                                      const Shortage& shortage);
+
+// Turns interception on or off for the current thread (and the autograd threads it starts).
+void set_thread_enabled(bool enabled);
+bool is_thread_enabled();
+
+}  // namespace coop

@@ -1,0 +1,592 @@
+// The way of an operator: gather, begin (materialize and lock), run, record. And a replay, which is
+// the same way without the recording.
+#include <ATen/ATen.h>
+#include <ATen/SparseCsrTensorUtils.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/library.h>
+
+#include <chrono>
+
+#include "torch/engine.h"
+
+namespace coop {
+
+namespace {
+
+constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+
+c10::DispatchKeySet below_us(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOurKey);
+}
+
+// Operators may nest (a custom operator written in Python), so each depth has a call of its own.
+class CallLease {
+ public:
+  CallLease() : pool_(pool()) {
+    if (pool_.depth == pool_.calls.size()) pool_.calls.push_back(std::make_unique<Call>());
+    call_ = pool_.calls[pool_.depth++].get();
+  }
+  ~CallLease() {
+    call_->clear();
+    --pool_.depth;
+  }
+  CallLease(const CallLease&) = delete;
+  CallLease& operator=(const CallLease&) = delete;
+  Call& operator*() { return *call_; }
+
+ private:
+  struct Pool {
+    std::vector<std::unique_ptr<Call>> calls;
+    size_t depth = 0;
+  };
+  static Pool& pool() {
+    static thread_local Pool instance;
+    return instance;
+  }
+  Pool& pool_;
+  Call* call_;
+};
+
+class SideScope {
+ public:
+  explicit SideScope(Side side) : previous_(current_side()) { current_side() = side; }
+  ~SideScope() { current_side() = previous_; }
+  SideScope(const SideScope&) = delete;
+  SideScope& operator=(const SideScope&) = delete;
+
+ private:
+  Side previous_;
+};
+
+// Memory that others can write behind torch's back: NumPy arrays and other foreign buffers.
+bool is_foreign(const c10::DataPtr& data) {
+  static const c10::DeleterFnPtr foreign =
+      c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::kCPU)
+          .get_deleter();
+  return data.get_deleter() == foreign;
+}
+
+template <typename F>
+void for_each_tensor(const c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    f(value.toTensor(), -1);
+  } else if (value.isTensorList()) {
+    const auto list = value.toTensorList();
+    for (size_t i = 0; i < list.size(); ++i) f(at::Tensor(list.get(i)), static_cast<int32_t>(i));
+  } else if (value.isList()) {
+    const auto& list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].isTensor()) {
+        f(list[i].toTensor(), static_cast<int32_t>(i));
+      } else if (list[i].isNone()) {
+        f(at::Tensor(), static_cast<int32_t>(i));
+      }
+    }
+  }
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Engine* engine = active_engine(c10::kCPU);
+  if (engine == nullptr) {
+    op.redispatchBoxed(below_us(keys), stack);
+  } else {
+    engine->intercept(op, keys, stack);
+  }
+}
+
+}  // namespace
+
+void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                       torch::jit::Stack* stack) {
+  const OpInfo& info = op_info(op);
+  keys = below_us(keys);
+  const bool accumulating = info.accumulates && is_accumulating(info);
+  if (info.passes_through) {
+    op.redispatchBoxed(keys, stack);
+    if (accumulating) root_gradient(stack->back().toTensor());
+    return;
+  }
+  CallLease lease;
+  Call& call = *lease;
+  call.info = &info;
+  gather(call, *stack);
+  begin(call);
+  run(call, op, keys, stack);
+  if (accumulating) root_gradient(stack->back().toTensor());
+}
+
+// --- 1. intercept -----------------------------------------------------------------------------
+
+void Engine::gather(Call& call, const torch::jit::Stack& stack) {
+  const OpInfo& info = *call.info;
+  const size_t num_arguments = info.arguments.size();
+  const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
+  call.refusal = info.refusal;
+  const bool writes_statistics =
+      info.training_argument < 0 ||
+      (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
+  for (size_t i = 0; i < num_arguments; ++i) {
+    const c10::IValue& argument = arguments[i];
+    if (info.arguments[i] == ArgumentKind::kOther || argument.isNone()) continue;
+    const size_t first = call.tensors.size();
+    for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
+      add_tensor(call, tensor, i, list_index);
+    });
+    if (info.writes[i] && writes_statistics) {
+      for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
+    }
+  }
+  if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
+    call.refusal = "cuDNN's dropout state cannot be captured";
+  }
+  call.arguments.assign(arguments, arguments + num_arguments);
+  const bool factory = call.tensors.empty();
+  const bool left = info.expensive || factory || is_optimizing();
+  call.side = left ? Side::kLeft : Side::kRight;
+  call.dispatch = c10::impl::tls_local_dispatch_key_set();
+  call.flags = Flags::current();
+}
+
+void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
+                        int32_t list_index) {
+  TensorArgument& entry = call.tensors.emplace_back();
+  entry.frozen.argument = static_cast<int32_t>(argument);
+  entry.frozen.list_index = list_index;
+  if (!tensor.defined()) {
+    entry.frozen.defined = false;
+    return;
+  }
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
+    // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
+    call.understood = false;
+    entry.frozen.defined = false;
+    if (tensor.layout() == c10::kSparse) {
+      add_tensor(call, tensor._indices(), argument, list_index);
+      add_tensor(call, tensor._values(), argument, list_index);
+    } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
+      const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
+      add_tensor(call, compressed, argument, list_index);
+      add_tensor(call, plain, argument, list_index);
+      add_tensor(call, tensor.values(), argument, list_index);
+    } else if (tensor.has_storage()) {
+      entry.impl = tensor.storage().unsafeGetStorageImpl();
+      entry.storage = find(entry.impl);
+      if (entry.storage != nullptr) call.storages.push_back(entry.storage);
+    }
+    return;
+  }
+  entry.frozen.set(tensor);
+  entry.impl = tensor.storage().unsafeGetStorageImpl();
+  entry.storage = find(entry.impl);
+  call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+  call.half |= tensor.itemsize() == 2;
+  if (entry.storage != nullptr) {
+    // Made outside of any operator: a root.
+    if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
+    call.storages.push_back(entry.storage);
+    return;
+  }
+  const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
+  if (entry.impl->nbytes() > 0) {
+    if (data.get() == nullptr) {
+      call.understood = false;
+    } else if (data.device() != memory_->device()) {
+      // Small ones are scalars; the rest are copies from another device.
+      if (tensor.numel() > 1) call.refusal = "it reads another device";
+    } else if (is_foreign(data)) {
+      call.refusal = "it reads memory that is not torch's own (a NumPy array, for example)";
+    }
+  }
+}
+
+// --- 2. materialize ----------------------------------------------------------------------------
+
+void Engine::begin(Call& call) {
+  const OpInfo& info = *call.info;
+  const bool in_step = is_optimizing();
+  std::vector<Write>& writes = call.operation.writes;
+  writes.clear();
+  bool slow = false;
+  std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (info.has_writes) {
+    const bool make_root = in_step || info.training_argument >= 0 || !call.understood;
+    bool records = info.has_fresh_outputs;
+    for (const TensorArgument& tensor : call.tensors) {
+      records |= tensor.written && !make_root && tensor.storage != nullptr &&
+                 !tensor.storage->value->is_root();
+    }
+    records &= call.understood && call.refusal == nullptr;
+    for (const TensorArgument& tensor : call.tensors) {
+      if (!tensor.written || tensor.impl == nullptr || tensor.impl->nbytes() == 0) continue;
+      Storage* storage = tensor.storage;
+      if (storage == nullptr) {
+        // Memory of others matters if a record reads it, or will.
+        if (!records && externals_.count(tensor.impl) == 0) continue;
+        storage = external(tensor.impl);
+      }
+      bool known = false;
+      for (const Write& write : writes) known |= write.storage == storage;
+      if (known) continue;
+      Write& write = writes.emplace_back();
+      write.storage = storage;
+      write.make_root = make_root;
+      write.keep_old = records && info.training_argument < 0 && !info.overwrites;
+    }
+    slow = !writes.empty();
+  }
+  for (const Storage* storage : call.storages) slow |= !storage->value->is_resident();
+  if (slow) {
+    lock.unlock();
+    materializer.lock();
+    lock.lock();
+  }
+  core_.set_current_op(info.id);
+  call.begin_serial = core_.last_serial();
+  try {
+    core_.begin(call.operation, call.storages.data(), call.storages.size());
+  } catch (const OutOfBudget& error) {
+    lock.unlock();
+    throw_out_of_budget(info.name, error.replaying, error.shortage);
+  }
+  const bool trash = !trash_.empty();
+  lock.unlock();
+  if (trash) empty_trash();
+}
+
+// --- 3. run ------------------------------------------------------------------------------------
+
+void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) {
+  const OpInfo& info = *call.info;
+  if (info.seeded) {
+    const c10::IValue* generator =
+        info.generator_argument >= 0 ? &call.arguments[info.generator_argument] : nullptr;
+    call.rng = RngState(generator != nullptr && !generator->isNone()
+                            ? generator->toGenerator()
+                            : default_generator(memory_->device()));
+  }
+  int64_t measured = 0;
+  try {
+    const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
+    const SideScope side(call.side);
+    if (config_.measure) measured = -now_ns();
+    op.redispatchBoxed(keys, stack);
+    if (config_.measure) measured += now_ns();
+  } catch (const BudgetExceeded& error) {
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      core_.abort(call.operation);
+    }
+    throw_out_of_budget(info.name, error.replaying, error.shortage);
+  } catch (...) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.abort(call.operation);
+    throw;
+  }
+  record(call, op, keys, *stack, static_cast<Cost>(measured));
+}
+
+// --- 4. record, 5. unlock ------------------------------------------------------------------------
+
+void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    const torch::jit::Stack& stack, Cost measured) {
+  const OpInfo& info = *call.info;
+  const size_t num_results = op.schema().returns().size();
+  const c10::IValue* results = stack.data() + stack.size() - num_results;
+  bool sweep = false;
+  bool trash = false;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    collect_fresh(call, stack, num_results);
+    Cost cost = measured;
+    if (!config_.measure) {
+      const double flops = info.flops == FlopFormula::kNone
+                               ? 0
+                               : count_flops(info, call.arguments.data(), results);
+      cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    }
+    bool recordable = false;
+    for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
+    for (const Write& write : call.operation.writes) {
+      recordable |= write.kind != Write::Kind::kRoot;
+    }
+    FrozenCall* frozen = nullptr;
+    if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
+    core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(),
+                 call.fresh.data(), call.fresh.size(), cost);
+    if (recordable && frozen == nullptr) {
+      const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
+      for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
+        Bytes bytes = 0;
+        for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
+        warn_pinned(info, reason, bytes);
+      }
+    }
+    if (config_.paranoid) core_.evict_all();
+    sweep = externals_.size() > sweep_at_;
+    trash = !trash_.empty();
+  }
+  if (trash) empty_trash();
+  if (sweep) sweep_externals();
+}
+
+// The storages the operator made, in the order of its results.
+void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results) {
+  for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+      Storage* storage = find(impl);
+      if (storage == nullptr || storage->handle != nullptr) return;
+      storage->handle = impl;
+      if (storage->value->serial <= call.begin_serial) return;  // somebody else's
+      call.fresh.push_back(storage);
+      call.bytes_moved +=
+          static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+      call.half |= tensor.itemsize() == 2;
+    });
+  }
+}
+
+FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  auto frozen = std::make_unique<FrozenCall>(op);
+  frozen->info = call.info;
+  frozen->op_id = call.info->id;
+  frozen->keys = keys;
+  frozen->dispatch = call.dispatch;
+  frozen->flags = call.flags;
+  frozen->rng = std::move(call.rng);
+  frozen->side = call.side;
+  frozen->num_fresh = call.fresh.size();
+  const std::vector<Write>& writes = call.operation.writes;
+  for (TensorArgument& tensor : call.tensors) {
+    FrozenTensor& target = tensor.frozen;
+    if (target.defined && tensor.impl->nbytes() > 0) {
+      Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
+      Value* value = storage->value;
+      for (size_t w = 0; w < writes.size(); ++w) {
+        if (writes[w].storage != storage) continue;
+        value = writes[w].old;
+        const bool root = writes[w].kind == Write::Kind::kRoot;
+        if (!root) target.write = static_cast<int32_t>(w);
+        target.copy = root;
+        // Covered in full and never read: any memory will do. Rule 7's statistics likewise.
+        const Bytes covered = target.geometry.size() == 0
+                                  ? static_cast<Bytes>(target.dtype.itemsize())
+                                  : c10::multiply_integers(target.geometry.sizes_arrayref()) *
+                                        static_cast<Bytes>(target.dtype.itemsize());
+        if (root ? value == nullptr
+                 : call.info->overwrites && tensor.written && target.offset == 0 &&
+                       covered == content_bytes(*storage)) {
+          value = nullptr;
+          target.scratch_bytes = storage->bytes;
+        }
+      }
+      if (value != nullptr) {
+        target.input = static_cast<int32_t>(call.inputs.size());
+        call.inputs.push_back(value);
+      }
+    }
+    frozen->tensors.push_back(std::move(target));
+  }
+  // An overwritten value that is also read under another name must come back after all.
+  for (FrozenTensor& target : frozen->tensors) {
+    if (target.write < 0 || target.input >= 0) continue;
+    for (const FrozenTensor& other : frozen->tensors) {
+      if (other.write == target.write && other.input >= 0) {
+        target.input = other.input;
+        target.scratch_bytes = 0;
+        break;
+      }
+    }
+  }
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    c10::IValue& argument = call.arguments[i];
+    if (call.info->arguments[i] == ArgumentKind::kTensor) {
+      frozen->arguments.emplace_back();
+    } else if (call.info->arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
+      // Its element type is needed to thaw it; the tensors are not.
+      frozen->arguments.emplace_back(c10::impl::GenericList(argument.toList().elementType()));
+    } else {
+      frozen->arguments.push_back(argument);
+    }
+  }
+  return frozen.release();
+}
+
+// --- replay ----------------------------------------------------------------------------------
+
+void Engine::replay(Record& base, Storage** outputs) {
+  auto& record = static_cast<FrozenCall&>(base);
+  const size_t num_fresh = record.num_fresh;
+  std::vector<Storage*> scratch;                       // freed after the run
+  std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
+  std::vector<Bytes> sizes(record.tensors.size());
+  const int64_t begin_serial = core_.last_serial();
+  auto clean_up = [&] {
+    for (Storage* storage : scratch) core_.storage_died(storage);
+  };
+  auto discard_outputs = [&] {
+    for (size_t i = 0; i < record.outputs.size(); ++i) {
+      if (outputs[i] != nullptr) core_.storage_died(std::exchange(outputs[i], nullptr));
+    }
+  };
+  // Memory for what the operator writes; everything it reads is resident and locked.
+  const SideScope side(record.side);
+  try {
+    for (size_t i = 0; i < record.tensors.size(); ++i) {
+      const FrozenTensor& tensor = record.tensors[i];
+      Value* value = tensor.input >= 0 ? record.inputs[tensor.input].value : nullptr;
+      Storage* storage = nullptr;
+      if (tensor.write >= 0) {
+        Storage*& output = outputs[num_fresh + tensor.write];
+        if (output == nullptr) {
+          output = value != nullptr ? core_.take_for_write(value, record)
+                                    : core_.allocate(tensor.scratch_bytes, record.side);
+        }
+        storage = output;
+      } else if (tensor.copy && value != nullptr) {
+        storage = core_.take_for_write(value, record);
+        scratch.push_back(storage);
+      } else if (value == nullptr && tensor.scratch_bytes > 0) {
+        storage = core_.allocate(tensor.scratch_bytes, record.side);
+        scratch.push_back(storage);
+      }
+      if (storage != nullptr) value = storage->value;
+      if (value == nullptr) continue;
+      addresses[i] = address(*value);
+      sizes[i] = value->bytes - header_bytes_;
+    }
+  } catch (...) {
+    clean_up();
+    discard_outputs();
+    throw;
+  }
+  // Tensors must not be destroyed under the lock.
+  mutex_.unlock();
+  std::exception_ptr failure;
+  size_t found = 0;
+  {
+    torch::jit::Stack stack(record.arguments.begin(), record.arguments.end());
+    try {
+      std::unordered_map<void*, c10::Storage> views;
+      for (size_t i = 0; i < stack.size(); ++i) {
+        if (stack[i].isList() && record.info->arguments[i] == ArgumentKind::kTensorList) {
+          stack[i] = c10::impl::GenericList(stack[i].toList().elementType());
+        }
+      }
+      for (size_t i = 0; i < record.tensors.size(); ++i) {
+        const FrozenTensor& frozen = record.tensors[i];
+        c10::IValue tensor;
+        if (frozen.defined) {
+          c10::Storage& view = views[addresses[i]];
+          if (!view || addresses[i] == nullptr) {
+            view = view_of(addresses[i], sizes[i], frozen.device);
+          }
+          tensor = frozen.thaw(view);
+        }
+        if (frozen.list_index >= 0) {
+          stack[frozen.argument].toList().push_back(tensor);
+        } else if (frozen.defined) {
+          stack[frozen.argument] = std::move(tensor);
+        }
+      }
+      const c10::impl::ForceDispatchKeyGuard dispatch(
+          record.dispatch.included_,
+          record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
+      const FlagsGuard flags(record.flags);
+      std::optional<RngState::Guard> rng;
+      if (record.rng.is_set()) rng.emplace(record.rng);
+      record.op.redispatchBoxed(record.keys, &stack);
+      // Take the storages out of the tensors that were made.
+      const size_t num_results = record.op.schema().returns().size();
+      for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
+        for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
+          if (!tensor.defined() || !tensor.has_storage()) return;
+          c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+          Storage* storage = find(impl);
+          if (storage == nullptr || storage->value->serial <= begin_serial) return;
+          impl->_mutable_data_ptr_no_checks().release_context();
+          num_storages_.fetch_sub(1, std::memory_order_relaxed);
+          TORCH_CHECK(found < num_fresh, "coop: a replay of ", record.info->name,
+                      " made more results than before");
+          outputs[found++] = storage;
+        });
+      }
+      TORCH_CHECK(found == num_fresh, "coop: a replay of ", record.info->name,
+                  " made fewer results than before");
+      for (size_t i = 0; i < num_fresh; ++i) {
+        TORCH_CHECK(record.outputs[i] == nullptr ||
+                        record.outputs[i]->bytes == outputs[i]->value->bytes,
+                    "coop: a replay of ", record.info->name, " made a result of another size");
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  mutex_.lock();
+  clean_up();
+  if (failure == nullptr) return;
+  discard_outputs();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const BudgetExceeded& error) {
+    OutOfBudget cause(error.shortage);
+    cause.replaying = record.info->name;
+    throw cause;
+  }
+}
+
+// --- Rule 11: gradients --------------------------------------------------------------------------
+
+// A closure that an optimizer calls (LBFGS) runs with gradients on: it is not the update.
+bool Engine::is_optimizing() const {
+  return in_step_.load(std::memory_order_relaxed) && !at::GradMode::is_enabled();
+}
+
+bool Engine::is_accumulating(const OpInfo&) const {
+  const auto node = torch::autograd::get_current_node();
+  return node != nullptr && dynamic_cast<torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
+}
+
+void Engine::root_gradient(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Storage* storage = find(tensor.storage().unsafeGetStorageImpl());
+    if (storage == nullptr || storage->value->is_root()) return;
+    try {
+      core_.materialize(storage);
+    } catch (const OutOfBudget&) {
+      return;  // it stays recomputable
+    }
+    core_.make_root(storage);
+  }
+  empty_trash();
+}
+
+void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
+  if (!warned_.insert(info.id).second) return;
+  TORCH_WARN("coop: results of ", info.name, " stay in memory (", bytes, " bytes now): ", refusal,
+             ". ",
+             info.warns ? "If it is deterministic and writes only what its schema says, "
+                          "coop.allow_replay(\"" +
+                              info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
+                        : "Clone the input under the budget to let them be recomputed.");
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>());
+}
+
+}  // namespace coop

@@ -1,0 +1,251 @@
+#include "torch/op_info.h"
+
+#include <ATen/core/function_schema.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coop {
+
+namespace {
+
+// Rule 7. Operators that write arguments their schema does not mark as written, or that mark them
+// although they only write when training. The statistics are written from the batch alone.
+struct StatisticsWriter {
+  std::vector<int> written;
+  int training;
+};
+const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
+  static const auto* table = new std::unordered_map<std::string, StatisticsWriter>{
+      {"aten::native_batch_norm", {{3, 4}, 5}},
+      {"aten::cudnn_batch_norm", {{3, 4}, 5}},
+      {"aten::miopen_batch_norm", {{3, 4}, 5}},
+      {"aten::_native_batch_norm_legit", {{3, 4}, 5}},
+  };
+  return *table;
+}
+
+// Written in full, never read: the old content need not come back for a replay.
+const std::unordered_set<std::string>& overwriters() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::zero_",      "aten::fill_",        "aten::copy_",      "aten::normal_",
+      "aten::uniform_",   "aten::random_",      "aten::bernoulli_", "aten::exponential_",
+      "aten::geometric_", "aten::log_normal_",  "aten::cauchy_",
+  };
+  return *table;
+}
+
+const std::unordered_map<std::string, FlopFormula>& flop_formulas() {
+  static const auto* table = new std::unordered_map<std::string, FlopFormula>{
+      {"aten::mm", FlopFormula::kMm},
+      {"aten::addmm", FlopFormula::kAddmm},
+      {"aten::bmm", FlopFormula::kBmm},
+      {"aten::baddbmm", FlopFormula::kBaddbmm},
+      {"aten::convolution", FlopFormula::kConvolution},
+      {"aten::_convolution", FlopFormula::kConvolution},
+      {"aten::convolution_overrideable", FlopFormula::kConvolution},
+      {"aten::mkldnn_convolution", FlopFormula::kConvolution},
+      {"aten::cudnn_convolution", FlopFormula::kConvolution},
+      {"aten::convolution_backward", FlopFormula::kConvolutionBackward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", FlopFormula::kAttention},
+      {"aten::_scaled_dot_product_flash_attention", FlopFormula::kAttention},
+      {"aten::_scaled_dot_product_efficient_attention", FlopFormula::kAttention},
+      {"aten::_scaled_dot_product_cudnn_attention", FlopFormula::kAttention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+       FlopFormula::kAttentionBackward},
+      {"aten::_scaled_dot_product_flash_attention_backward", FlopFormula::kAttentionBackward},
+      {"aten::_scaled_dot_product_efficient_attention_backward",
+       FlopFormula::kAttentionBackward},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", FlopFormula::kAttentionBackward},
+      {"aten::_cudnn_rnn", FlopFormula::kRnn},
+      {"aten::_cudnn_rnn_backward", FlopFormula::kRnn},
+      {"aten::mkldnn_rnn_layer", FlopFormula::kRnn},
+      {"aten::mkldnn_rnn_layer_backward", FlopFormula::kRnn},
+  };
+  return *table;
+}
+
+// Only geometry changes: no bytes are read or written.
+const std::unordered_set<std::string>& geometry_changers() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::set_",         "aten::as_strided_", "aten::t_",         "aten::transpose_",
+      "aten::squeeze_",     "aten::unsqueeze_",  "aten::detach_",    "aten::swapaxes_",
+      "aten::swapdims_",    "aten::requires_grad_", "aten::rename_", "aten::is_pinned",
+      "aten::record_stream", 
+  };
+  return *table;
+}
+
+const std::unordered_map<std::string, const char*>& refusals() {
+  static const auto* table = new std::unordered_map<std::string, const char*>{
+      {"aten::resize_", "resize_ leaves bytes undefined"},
+      {"aten::resize_as_", "resize_as_ leaves bytes undefined"},
+      {"aten::_cudnn_init_dropout_state", "cuDNN's dropout state cannot be captured"},
+      {"aten::_resize_output_", "_resize_output_ leaves bytes undefined"},
+      {"aten::_pin_memory", "page-locked memory is not the arena's"},
+      {"aten::_lazy_clone", "copy-on-write storages are not tracked"},
+  };
+  return *table;
+}
+
+std::unordered_set<std::string>& allowed() {
+  static auto* names = new std::unordered_set<std::string>();
+  return *names;
+}
+
+ArgumentKind kind_of(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return ArgumentKind::kTensor;
+    case c10::TypeKind::OptionalType:
+      return kind_of(type->castRaw<c10::OptionalType>()->getElementType());
+    case c10::TypeKind::ListType: {
+      const ArgumentKind element = kind_of(type->castRaw<c10::ListType>()->getElementType());
+      return element == ArgumentKind::kTensor ? ArgumentKind::kTensorList
+             : element == ArgumentKind::kOther ? ArgumentKind::kOther
+                                               : ArgumentKind::kOpaque;
+    }
+    case c10::TypeKind::DictType:
+    case c10::TypeKind::TupleType:
+    case c10::TypeKind::ClassType:
+    case c10::TypeKind::AnyType:
+    case c10::TypeKind::PyObjectType:
+    case c10::TypeKind::StorageType:
+      return ArgumentKind::kOpaque;
+    default:
+      return ArgumentKind::kOther;
+  }
+}
+
+OpInfo make_info(const c10::OperatorHandle& op) {
+  OpInfo info;
+  const c10::FunctionSchema& schema = op.schema();
+  const std::string& base = schema.name();
+  info.name = base + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+
+  const auto& arguments = schema.arguments();
+  info.writes.resize(arguments.size());
+  bool opaque = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = arguments[i];
+    info.arguments.push_back(kind_of(argument.type()));
+    opaque |= info.arguments.back() == ArgumentKind::kOpaque;
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+      info.writes[i] = true;
+      info.overwrites |= argument.is_out();
+    }
+    if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
+  }
+  bool all_views = !schema.returns().empty();
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() == nullptr) {
+      all_views = false;
+      info.has_fresh_outputs |= kind_of(result.type()) != ArgumentKind::kOther;
+    }
+  }
+  const auto statistics = statistics_writers().find(base);
+  if (statistics != statistics_writers().end()) {
+    info.writes.assign(arguments.size(), false);
+    for (const int i : statistics->second.written) info.writes[i] = true;
+    info.training_argument = statistics->second.training;
+  }
+  for (const bool write : info.writes) info.has_writes |= write;
+  info.overwrites |= overwriters().count(base) > 0;
+
+  // A composite operator that reaches us (inference mode) is made of operators that do too.
+  const bool composite =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  info.passes_through =
+      composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
+
+  info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  const auto formula = flop_formulas().find(base);
+  if (formula != flop_formulas().end()) info.flops = formula->second;
+  info.expensive = info.flops != FlopFormula::kNone;
+  if (base == "aten::_cudnn_rnn" || base == "aten::_cudnn_rnn_backward") {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].name() == "dropout") info.dropout_argument = static_cast<int>(i);
+    }
+  }
+  info.crosses_devices = base == "aten::_to_copy" || base == "aten::copy_" || base == "aten::_copy_from";
+  info.accumulates = base == "aten::detach" || base == "aten::clone" || base == "aten::add" ||
+                     base == "aten::add_" || base == "aten::copy_";
+
+  const bool trusted = base.rfind("aten::", 0) == 0 || base.rfind("prims::", 0) == 0;
+  const auto refusal = refusals().find(base);
+  if (refusal != refusals().end()) {
+    info.refusal = refusal->second;
+  } else if (!trusted && allowed().count(base) == 0) {
+    info.refusal = "custom operators are not replayed unless allowed";
+    info.warns = true;
+  } else if (opaque) {
+    info.refusal = "an argument is neither a tensor nor plain data";
+  }
+  return info;
+}
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<c10::OperatorHandle, const OpInfo*> by_handle;
+  std::deque<OpInfo> infos;
+  // Bumped when what was worked out before no longer holds.
+  std::atomic<int64_t> generation{0};
+};
+
+Table& table() {
+  static auto* instance = new Table();
+  return *instance;
+}
+
+}  // namespace
+
+const OpInfo& op_info(const c10::OperatorHandle& op) {
+  // One map per thread: no lock on the way of an operator.
+  struct Cache {
+    int64_t generation = -1;
+    std::unordered_map<c10::OperatorHandle, const OpInfo*> map;
+  };
+  static thread_local Cache cache;
+  Table& shared = table();
+  const int64_t generation = shared.generation.load(std::memory_order_acquire);
+  if (cache.generation != generation) {
+    cache.map.clear();
+    cache.generation = generation;
+  }
+  const auto found = cache.map.find(op);
+  if (found != cache.map.end()) return *found->second;
+  const std::lock_guard<std::mutex> guard(shared.mutex);
+  const OpInfo*& entry = shared.by_handle[op];
+  if (entry == nullptr) {
+    OpInfo info = make_info(op);
+    info.id = static_cast<int32_t>(shared.infos.size());
+    shared.infos.push_back(std::move(info));
+    entry = &shared.infos.back();
+  }
+  cache.map[op] = entry;
+  return *entry;
+}
+
+const OpInfo& op_info(int32_t id) {
+  const std::lock_guard<std::mutex> guard(table().mutex);
+  return table().infos.at(id);
+}
+
+int32_t num_op_infos() {
+  const std::lock_guard<std::mutex> guard(table().mutex);
+  return static_cast<int32_t>(table().infos.size());
+}
+
+void allow_replay(const std::string& name) {
+  const std::lock_guard<std::mutex> guard(table().mutex);
+  allowed().insert(name);
+  table().by_handle.clear();
+  table().generation.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace coop

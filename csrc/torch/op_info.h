@@ -1,0 +1,64 @@
+// What the engine knows of an operator, worked out once from its schema and the tables of
+// op_info.cc.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coop {
+
+enum class ArgumentKind : uint8_t { kOther, kTensor, kTensorList, kOpaque };
+
+// How the roofline counts an operator's floating-point operations.
+enum class FlopFormula : uint8_t {
+  kNone,
+  kMm,
+  kAddmm,
+  kBmm,
+  kBaddbmm,
+  kConvolution,
+  kConvolutionBackward,
+  kAttention,
+  kAttentionBackward,
+  kRnn,
+};
+
+struct OpInfo {
+  int32_t id = 0;
+  std::string name;  // aten::add_.Tensor
+
+  // Touches no bytes, or is made of operators that come by themselves: redispatched as it is.
+  bool passes_through = false;
+  // Why a replay is refused; null when it is allowed (Rule 9). `warns` when the user can do something
+  // about it.
+  const char* refusal = nullptr;
+  bool warns = false;
+  bool seeded = false;      // draws from a generator (Rule 8)
+  bool expensive = false;   // matrix products, convolutions, attention: the left side
+  bool has_fresh_outputs = false;
+  bool accumulates = false;  // what AccumulateGrad calls (Rule 11)
+  bool crosses_devices = false;
+  FlopFormula flops = FlopFormula::kNone;
+
+  std::vector<ArgumentKind> arguments;
+  std::vector<bool> writes;      // by argument, from the schema or from the table of hidden writes
+  bool has_writes = false;
+  bool overwrites = false;       // what it writes, it does not read
+  int training_argument = -1;    // Rule 7: it writes its statistics only when this one is true,
+                                 // and never reads them then
+  int dropout_argument = -1;     // replay is refused when this one is not zero
+  int generator_argument = -1;
+};
+
+const OpInfo& op_info(const c10::OperatorHandle& op);
+// By OpInfo::id.
+const OpInfo& op_info(int32_t id);
+int32_t num_op_infos();
+
+// Custom operators the user vouches for: deterministic, and writing only what their schema says.
+void allow_replay(const std::string& name);
+
+}  // namespace coop

@@ -1,0 +1,48 @@
+#include "torch/rng.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+
+#include <mutex>
+
+namespace coop {
+
+namespace {
+
+void assign(at::Generator& to, const at::Generator& from) {
+  const std::lock_guard<std::mutex> guard(to.mutex());
+  if (to.device().is_cpu()) {
+    auto* target = at::check_generator<at::CPUGeneratorImpl>(to);
+    auto* source = at::check_generator<at::CPUGeneratorImpl>(from);
+    target->set_engine(source->engine());
+    target->set_next_float_normal_sample(source->next_float_normal_sample());
+    target->set_next_double_normal_sample(source->next_double_normal_sample());
+  } else {
+    // Counter based (Philox): a seed and an offset are the whole state.
+    to.set_current_seed(from.current_seed());
+    to.set_offset(from.get_offset());
+  }
+}
+
+}  // namespace
+
+RngState::RngState(const at::Generator& generator) : generator_(generator) {
+  const std::lock_guard<std::mutex> guard(generator_.mutex());
+  captured_ = generator_.clone();
+}
+
+RngState::Guard::Guard(const RngState& state) : generator_(state.generator_) {
+  {
+    const std::lock_guard<std::mutex> guard(generator_.mutex());
+    live_ = generator_.clone();
+  }
+  assign(generator_, state.captured_);
+}
+
+RngState::Guard::~Guard() { assign(generator_, live_); }
+
+at::Generator default_generator(c10::Device device) {
+  return at::globalContext().defaultGenerator(device);
+}
+
+}  // namespace coop
