@@ -165,9 +165,7 @@ void Core::evict_value(Value* value) {
   ++stats_.num_evictions;
   stats_.evicted_bytes += value->bytes;
   emit(EventKind::kEvict, value);
-  arena_.free(value->offset);
-  held_ -= value->bytes;
-  value->offset = Arena::kNowhere;
+  release_block(value);
   if (value->storage != nullptr) host_->release(*value->storage);
   absent(value);
 }
@@ -178,6 +176,10 @@ void Core::free_block(Value* value) {
     return;
   }
   emit(EventKind::kFree, value);
+  release_block(value);
+}
+
+void Core::release_block(Value* value) {
   held_ -= value->bytes;
   if (value->arena == &arena_) {
     arena_.free(value->offset);

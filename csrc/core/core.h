@@ -46,6 +46,7 @@ struct Write {
   bool keep_old = false;   // the operator makes or writes other values too, so that a replay needs
                            // the old bytes of a root
   bool make_root = false;  // what is written stays for good
+  bool prepared = false;   // by begin()
 
   bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }
 };
@@ -147,6 +148,7 @@ class Core {
   void evict_window(const Window& window);
   void evict_value(Value* value);
   void free_block(Value* value);
+  void release_block(Value* value);
   Window choose(Bytes bytes);
   void move_block(Value* from, Value* to);
   void copy_content(Value* from, Value* to, Bytes to_bytes);
@@ -167,9 +169,11 @@ class Core {
   void present(Value* value);
   void refresh(Value* value);
   void refresh_border(int32_t set);
+  void refresh_all(std::vector<int32_t>& ids);
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
+  void prepare_writes(Operation& operation);
   void prepare_write(Operation& operation, Write& write);
   void finish_writes(Operation& operation);
   void settle(Storage* storage);

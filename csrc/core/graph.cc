@@ -202,20 +202,27 @@ void Core::present(Value* value) {
   border.swap(neighbourhoods_.border(set));
   const bool recycled = neighbourhoods_.remove(value->neighbourhood, value->record->cost);
   value->neighbourhood = -1;
-  for (const int32_t id : border) refresh(&values_[id]);
-  if (recycled) return;
-  border.push_back(value->id);
-  border.swap(neighbourhoods_.border(set));
+  if (value->is_resident()) border.push_back(value->id);
+  refresh_all(border);
+  if (!recycled) border.swap(neighbourhoods_.border(set));
 }
 
 void Core::refresh_border(int32_t set) {
   std::vector<int32_t>& border = neighbourhoods_.border(set);
   std::sort(border.begin(), border.end());
   border.erase(std::unique(border.begin(), border.end()), border.end());
-  border.erase(std::remove_if(border.begin(), border.end(),
-                              [&](int32_t id) { return !values_[id].is_evictable(); }),
-               border.end());
-  for (const int32_t id : border) refresh(&values_[id]);
+  refresh_all(border);
+}
+
+// Forgets those that have no score; a border would grow with every value that ever was beside it.
+// Pinned values stay: their score counts again once they are unpinned.
+void Core::refresh_all(std::vector<int32_t>& ids) {
+  ids.erase(std::remove_if(ids.begin(), ids.end(),
+                           [&](int32_t id) {
+                             return !values_[id].is_resident() || values_[id].is_root();
+                           }),
+            ids.end());
+  for (const int32_t id : ids) refresh(&values_[id]);
 }
 
 void Core::refresh(Value* value) {

@@ -23,15 +23,38 @@ void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs
     }
   }
   for (Value* value : operation.locked) lock(value);
-  for (size_t i = 0; i < operation.writes.size(); ++i) {
-    try {
-      prepare_write(operation, operation.writes[i]);
-    } catch (...) {
-      --operation.writes[i].storage->writers;
-      operation.writes.resize(i);
-      abort(operation);
-      throw;
+  try {
+    prepare_writes(operation);
+  } catch (...) {
+    abort(operation);
+    throw;
+  }
+}
+
+// Roots first: settling one may make roots of other values that are written, so how those are
+// written is known only after the last root.
+void Core::prepare_writes(Operation& operation) {
+  bool has_values = false;  // a replay for their sake reads the old bytes of the roots too
+  for (Write& write : operation.writes) {
+    write.prepared = false;
+    write.kind = Write::Kind::kRoot;
+    ++write.storage->writers;
+  }
+  for (Write& write : operation.writes) {
+    if (write.make_root) root(write.storage->value);
+    has_values |= !write.storage->value->is_root();
+  }
+  for (bool found = true; found;) {
+    found = false;
+    for (Write& write : operation.writes) {
+      if (write.prepared || !write.storage->value->is_root()) continue;
+      write.keep_old |= has_values;
+      prepare_write(operation, write);
+      found = write.prepared = true;
     }
+  }
+  for (Write& write : operation.writes) {
+    if (!write.prepared) prepare_write(operation, write);
   }
 }
 
@@ -46,9 +69,7 @@ void Core::finish_writes(Operation& operation) {
 
 void Core::prepare_write(Operation& operation, Write& write) {
   Storage* storage = write.storage;
-  ++storage->writers;
   Value* value = storage->value;
-  if (write.make_root) root(value);
   if (value->is_root()) {
     write.kind = Write::Kind::kRoot;
     write.old = nullptr;
@@ -155,7 +176,9 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   bool keep = false;
   if (record != nullptr) {
     for (size_t i = 0; i < num_fresh; ++i) keep |= keeps_record(fresh[i]->value);
-    for (const Write& write : operation.writes) keep |= write.makes_version();
+    for (const Write& write : operation.writes) {
+      keep |= write.makes_version() && keeps_record(write.storage->value);
+    }
     if (keep) {
       record->cost = cost;
       record->outputs.set_size(num_fresh + operation.writes.size());
@@ -180,9 +203,12 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       move_block(write.old, next);
       detach(write.old);
       attach(next, write.storage);
-      absent(write.old);
     }
     recorded(write.storage->value, num_fresh + i);
+  }
+  // After all outputs have their record: they are neighbours of what is absent now.
+  for (const Write& write : operation.writes) {
+    if (write.makes_version() && write.kind == Write::Kind::kInPlace) absent(write.old);
   }
   for (Value* value : operation.locked) {
     if (value->is_resident() && value->arena == &arena_) arena_.touch(value->offset, clock_);
@@ -205,6 +231,7 @@ void Core::abort(Operation& operation) {
       // Back on the list of recorded values.
       --record->num_live_outputs;
       set_record(write.old, record, write.old->output_index);
+      refresh(write.old);
       host_->restore(*storage);
     }
   }

@@ -232,6 +232,10 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
     case TraceEntry::Kind::kEndStep:
       core_.end_step(/*boundary=*/true);
       break;
+    case TraceEntry::Kind::kMakeRoot:
+      core_.materialize(storage(entry.storage));
+      core_.make_root(storage(entry.storage));
+      break;
   }
 }
 

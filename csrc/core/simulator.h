@@ -44,7 +44,8 @@ struct TraceEntry {
     kEvict,
     kMaterialize,
     kBeginStep,
-    kEndStep
+    kEndStep,
+    kMakeRoot
   } kind;
   int64_t storage = 0;
   Bytes bytes = 0;

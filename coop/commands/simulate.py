@@ -1,0 +1,102 @@
+"""`python -m coop simulate`: run a trace inside a budget, without memory."""
+
+import argparse
+import json
+import math
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from coop.simulate import POLICIES, Options, Simulation, peak_without_limit, simulate
+from coop.sizes import format_bytes, parse_bytes
+from coop.trace import TraceError, read_trace
+
+HELP = "run a trace inside a budget, without memory"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", metavar="TRACE", help="a trace file (.jsonl or .jsonl.gz)")
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--budget", metavar="BYTES", type=_size, help="e.g. 8GiB, 600MB, 1048576")
+    size.add_argument(
+        "--ratio", metavar="R", type=_ratio, help="budget / most bytes held without a limit"
+    )
+    parser.add_argument("--policy", choices=POLICIES, default="coop")
+    parser.add_argument("--no-window", action="store_true", help="evict one value at a time")
+    parser.add_argument("--no-partition", action="store_true", help="place everything at one end")
+    parser.add_argument("--no-inplace", action="store_true", help="copy on write")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    options = Options(
+        policy=args.policy,
+        window=not args.no_window,
+        partition=not args.no_partition,
+        inplace=not args.no_inplace,
+    )
+    try:
+        trace = read_trace(args.trace)
+        budget_bytes = args.budget or int(args.ratio * peak_without_limit(trace))
+        result = simulate(trace, budget_bytes, options)
+    except TraceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ValueError as error:  # a budget smaller than one block
+        print(f"{args.trace}: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(result.as_json()))
+    else:
+        _print(result)
+    if not result.fitted:
+        print(result.failure, file=sys.stderr)
+    return 0 if result.fitted else 1
+
+
+def _print(result: Simulation) -> None:
+    stats = result.stats
+    switched_off = [
+        part for part in ("window", "partition", "inplace") if not getattr(result.options, part)
+    ]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    search_us = stats["search_ns"] / 1e3
+    per_search_us = search_us / max(stats["num_searches"], 1)
+    rows = (
+        ("policy", result.options.policy, "".join(f"without {part} " for part in switched_off)),
+        ("budget", format_bytes(stats["budget_bytes"]), f"{stats['budget_bytes']} B"),
+        ("fitted", "yes" if result.fitted else "no", ""),
+        ("operators", str(stats["num_operators"]), f"{stats['num_steps']} steps"),
+        ("recomputed", str(stats["num_replays"]), ""),
+        ("overhead", f"{result.overhead:.4f}", "cost with / without recomputation"),
+        ("evictions", str(stats["num_evictions"]), format_bytes(stats["evicted_bytes"])),
+        ("searches", str(stats["num_searches"]), f"{per_search_us:.2f} us each"),
+        ("search time", f"{search_us / 1e3:.3f} ms", ""),
+        ("fragmentation", f"{stats['fragmentation']:.4f}", "free / budget, forced allocations"),
+        ("copies", str(stats["num_copies"]), format_bytes(stats["copied_bytes"])),
+        ("peak", format_bytes(stats["peak_bytes"]), f"{stats['peak_bytes']} B"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = math.nan
+    if not 0 < ratio <= 1000:  # also refuses nan
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio: a positive number, as in 0.5")
+    return ratio

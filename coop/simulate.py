@@ -1,0 +1,112 @@
+"""Runs traces through the native core without memory: it decides as the engine does."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from coop._native import _C
+from coop.sizes import LARGEST_BYTES, format_bytes
+from coop.trace import Trace
+
+__all__ = ["POLICIES", "Options", "Simulation", "peak_without_limit", "simulate"]
+
+POLICIES = ("coop", "dtr", "dte")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to decide: a policy, and the parts of Coop (dtr and dte never have them)."""
+
+    policy: str = "coop"
+    window: bool = True
+    partition: bool = True
+    inplace: bool = True
+    alignment: int = 64
+    small_bytes: int = 10 * 1024
+
+    def config(self, budget_bytes: int) -> "_C.Config":
+        """As the native side takes it; raises `ValueError` for an unknown policy."""
+        return _C.Config(
+            budget_bytes,
+            self.policy,
+            window=self.window,
+            partition=self.partition,
+            inplace=self.inplace,
+            alignment=self.alignment,
+            small_bytes=self.small_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How a trace went inside a budget."""
+
+    trace: Trace
+    options: Options
+    stats: "_C.Stats"
+    shortage: "_C.Shortage | None"  # None: it fitted
+    failed_entry: int  # -1: it fitted
+
+    @property
+    def fitted(self) -> bool:
+        return self.shortage is None
+
+    @property
+    def overhead(self) -> float:
+        """Cost with recomputation / cost without; 1.0 is no extra compute."""
+        compute_ns = self.stats["compute_ns"]
+        return (compute_ns + self.stats["replay_ns"]) / compute_ns if compute_ns else 1.0
+
+    @property
+    def failure(self) -> str:
+        """What did not fit and why, with the numbers of Rule 15; empty when it fitted."""
+        shortage = self.shortage
+        if shortage is None:
+            return ""
+        line = self.trace.native.line(self.failed_entry)
+        return (
+            f"{self.trace.path}:{line}: out of budget at {self.trace.describe(self.failed_entry)}: "
+            f"{_exactly(shortage['wanted_bytes'])} wanted, at most "
+            f"{_exactly(shortage['largest_window_bytes'])} in one piece can be freed of a budget "
+            f"of {_exactly(shortage['budget_bytes'])}; held are {_exactly(shortage['held_bytes'])} "
+            f"(roots {_exactly(shortage['root_bytes'])}, pinned "
+            f"{_exactly(shortage['pinned_bytes'])}, locked by the operator "
+            f"{_exactly(shortage['locked_bytes'])}, its temporaries and results "
+            f"{_exactly(shortage['temporary_bytes'])}); a budget of "
+            f"{_exactly(shortage['sufficient_budget_bytes'])} would have passed this point"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "trace": self.trace.path,
+            "policy": self.options.policy,
+            "window": self.options.window,
+            "partition": self.options.partition,
+            "inplace": self.options.inplace,
+            "fitted": self.fitted,
+            "overhead": self.overhead,
+            "stats": self.stats,
+            "shortage": self.shortage,
+            "failure": self.failure,
+        }
+
+
+def simulate(trace: Trace, budget_bytes: int, options: Options | None = None) -> Simulation:
+    """Runs the trace inside the budget, until its end or until something does not fit."""
+    options = options or Options()
+    result = _C.simulate(trace.native, options.config(budget_bytes))
+    return Simulation(trace, options, result["stats"], result["shortage"], result["failed_entry"])
+
+
+def peak_without_limit(trace: Trace) -> int:
+    """The most bytes the trace ever holds when nothing has to be evicted: ratio 1."""
+    unlimited = simulate(trace, LARGEST_BYTES, Options(small_bytes=0))
+    if not unlimited.fitted:
+        raise ValueError(f"{trace.path} does not even fit 2**50 bytes")
+    return unlimited.stats["peak_bytes"]
+
+
+def _exactly(num_bytes: int) -> str:
+    if num_bytes < 1024:
+        return f"{num_bytes} B"
+    return f"{num_bytes} B ({format_bytes(num_bytes)})"
