@@ -15,6 +15,8 @@ namespace coop {
 namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+constexpr const char* kForeign =
+    "it reads memory that is not torch's own (a NumPy array, for example)";
 
 c10::DispatchKeySet below_us(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOurKey);
@@ -93,7 +95,7 @@ int64_t now_ns() {
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Engine* engine = active_engine(c10::kCPU);
+  Engine* engine = active_engine(*stack, op.schema().arguments().size());
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
@@ -142,7 +144,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const size_t num_arguments = info.arguments.size();
   const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
-  const bool writes_statistics =
+  const bool writes =
       info.training_argument < 0 ||
       (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
   for (size_t i = 0; i < num_arguments; ++i) {
@@ -152,13 +154,14 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
     for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
       add_tensor(call, tensor, i, list_index);
     });
-    if (info.writes[i] && writes_statistics) {
+    if (info.writes[i] && writes) {
       for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
     }
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
   }
+  if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
   const bool left = info.expensive || factory || is_optimizing();
@@ -209,13 +212,15 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
   if (entry.storage_bytes > 0) {
-    if (data.get() == nullptr) {
+    if (data.get() == nullptr && data.get_context() == nullptr) {
       call.understood = false;
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
       if (tensor.numel() > 1) call.refusal = "it reads another device";
+      Engine* other = active_engine(data.device());
+      if (other != nullptr && other != this) other->materialize(entry.impl);
     } else if (is_foreign(data)) {
-      call.refusal = "it reads memory that is not torch's own (a NumPy array, for example)";
+      call.refusal = kForeign;
     }
   }
 }
@@ -231,7 +236,7 @@ void Engine::begin(Call& call) {
   std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
   std::unique_lock<std::mutex> lock(mutex_);
   if (info.has_writes) {
-    const bool make_root = in_step || info.training_argument >= 0 || !call.understood;
+    const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && tensor.storage != nullptr &&
@@ -252,7 +257,7 @@ void Engine::begin(Call& call) {
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root;
-      write.keep_old = records && info.training_argument < 0 && !info.overwrites;
+      write.keep_old = records && !info.writes_statistics && !info.overwrites;
     }
     slow = !writes.empty();
   }
@@ -339,7 +344,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       for (Storage* storage : call.fresh) core_.pin(storage, reason);
-      if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
+      if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
         warn_pinned(info, reason, bytes);

@@ -16,7 +16,7 @@ namespace {
 // although they only write when training. The statistics are written from the batch alone.
 struct StatisticsWriter {
   std::vector<int> written;
-  int training;
+  int training;  // the argument that says so; -1: always
 };
 const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
   static const auto* table = new std::unordered_map<std::string, StatisticsWriter>{
@@ -24,6 +24,10 @@ const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
       {"aten::cudnn_batch_norm", {{3, 4}, 5}},
       {"aten::miopen_batch_norm", {{3, 4}, 5}},
       {"aten::_native_batch_norm_legit", {{3, 4}, 5}},
+      {"aten::_batch_norm_with_update", {{3, 4}, -1}},
+      {"aten::batch_norm_update_stats", {{1, 2}, -1}},
+      {"aten::batch_norm_gather_stats", {{3, 4}, -1}},
+      {"aten::batch_norm_gather_stats_with_counts", {{3, 4}, -1}},
   };
   return *table;
 }
@@ -151,6 +155,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   if (statistics != statistics_writers().end()) {
     info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
+    info.writes_statistics = true;
     info.training_argument = statistics->second.training;
   }
   for (const bool write : info.writes) info.has_writes |= write;
