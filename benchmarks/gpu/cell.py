@@ -66,13 +66,13 @@ def resnet50(batch: int, checkpointing: bool) -> Task:
             [b for n in ("layer1", "layer2", "layer3", "layer4") for b in getattr(model, n)]
         )
 
-    def loss(number: int) -> Tensor:
-        generator = _generator(number)
-        x = torch.randn(batch, 3, 224, 224, generator=generator).cuda()
-        y = torch.randint(1000, (batch,), generator=generator).cuda()
+    x = torch.randn(batch, 3, 224, 224, generator=_generator(0)).cuda()
+    x = x.to(memory_format=torch.channels_last)
+    y = torch.randint(1000, (batch,), generator=_generator(1)).cuda()
+
+    def loss(_number: int) -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            out = model(x.to(memory_format=torch.channels_last))
-            return nn.functional.cross_entropy(out, y)
+            return nn.functional.cross_entropy(model(x), y)
 
     return Task(model, loss)
 
@@ -159,8 +159,9 @@ def lstm(batch: int, checkpointing: bool) -> Task:
     if checkpointing:
         _checkpointed(list(model.layers))
 
-    def loss(number: int) -> Tensor:
-        x = torch.randn(batch, 256, 1024, generator=_generator(number)).cuda()
+    x = torch.randn(batch, 256, 1024, generator=_generator(0)).cuda()
+
+    def loss(_number: int) -> Tensor:
         return model(x).square().mean()
 
     return Task(model, loss)

@@ -31,6 +31,23 @@ Registry& registry() {
   return *instance;
 }
 
+// Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
+bool& throws_on_access(c10::StorageImpl& impl);
+template <bool c10::StorageImpl::*Flag>
+struct Exposed {
+  friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
+};
+template struct Exposed<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+template <typename Impl>
+void allow_access(Impl* impl) {
+  if constexpr (requires { impl->clear_data_ptr_access_error_msg_(); }) {
+    impl->clear_data_ptr_access_error_msg_();
+  } else {
+    throws_on_access(*impl) = false;
+  }
+}
+
 Storage*& header(void* data) {
   return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
 }
@@ -242,8 +259,8 @@ void Engine::restore(Storage& storage) {
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   COOP_ASSERT(find(impl) == &storage);
   data.release_context();
-  data = data_ptr(storage);
-  impl->clear_data_ptr_access_error_msg_();
+  allow_access(impl);
+  impl->set_data_ptr_noswap(data_ptr(storage));
 }
 
 void Engine::copy(Value& to, const Value& from, Bytes bytes) {
