@@ -95,7 +95,7 @@ int64_t now_ns() {
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Engine* engine = active_engine(*stack, op.schema().arguments().size());
+  Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
@@ -166,8 +166,6 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const bool factory = call.tensors.empty();
   const bool left = info.expensive || factory || is_optimizing();
   call.side = left ? Side::kLeft : Side::kRight;
-  call.dispatch = c10::impl::tls_local_dispatch_key_set();
-  call.flags = Flags::current();
 }
 
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
@@ -251,9 +249,8 @@ void Engine::begin(Call& call) {
         if (!records && externals_.count(tensor.impl) == 0) continue;
         storage = external(tensor.impl);
       }
-      bool known = false;
-      for (const Write& write : writes) known |= write.storage == storage;
-      if (known) continue;
+      if (storage->writers > 0) continue;  // under another name
+      storage->writers = 1;
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root;
@@ -318,7 +315,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     const torch::jit::Stack& stack, Cost measured) {
   const OpInfo& info = *call.info;
-  const size_t num_results = op.schema().returns().size();
+  const size_t num_results = info.num_results;
   const c10::IValue* results = stack.data() + stack.size() - num_results;
   bool sweep = false;
   bool trash = false;
@@ -381,8 +378,8 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->info = call.info;
   frozen->op_id = call.info->id;
   frozen->keys = keys;
-  frozen->dispatch = call.dispatch;
-  frozen->flags = call.flags;
+  frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  frozen->flags = Flags::current(call.info->expensive);
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->num_fresh = call.fresh.size();
@@ -527,7 +524,7 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (record.rng.is_set()) rng.emplace(record.rng);
       record.op.redispatchBoxed(record.keys, &stack);
       // Take the storages out of the tensors that were made.
-      const size_t num_results = record.op.schema().returns().size();
+      const size_t num_results = record.info->num_results;
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
         for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
           if (!tensor.defined() || !tensor.has_storage()) return;
