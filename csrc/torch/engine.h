@@ -58,6 +58,7 @@ struct Call {
   std::vector<Storage*> storages;  // inputs in the arena
   std::vector<c10::IValue> arguments;
   Operation operation;
+  bool records = true;         // a record is possible
   bool understood = true;      // all arguments can be frozen
   const char* refusal = nullptr;
   RngState rng;

@@ -74,8 +74,8 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   if (value.isTensor()) {
     f(value.toTensor(), -1);
   } else if (value.isTensorList()) {
-    const auto list = value.toTensorList();
-    for (size_t i = 0; i < list.size(); ++i) f(at::Tensor(list.get(i)), static_cast<int32_t>(i));
+    const c10::ArrayRef<c10::IValue> list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) f(list[i].toTensor(), static_cast<int32_t>(i));
   } else if (value.isList()) {
     const auto& list = value.toListRef();
     for (size_t i = 0; i < list.size(); ++i) {
@@ -144,6 +144,9 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const size_t num_arguments = info.arguments.size();
   const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
+  // What an optimizer writes in place becomes a root: there is nothing to freeze.
+  const bool optimizing = is_optimizing();
+  call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
   const bool writes =
       info.training_argument < 0 ||
       (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
@@ -164,7 +167,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
-  const bool left = info.expensive || factory || is_optimizing();
+  const bool left = info.expensive || factory || optimizing;
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
@@ -196,7 +199,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     }
     return;
   }
-  entry.frozen.set(tensor);
+  if (call.records) entry.frozen.set(tensor);
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
@@ -335,7 +338,9 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
-    if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
+    if (recordable && call.records && call.refusal == nullptr && call.understood) {
+      frozen = freeze(call, op, keys);
+    }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(),
                  call.fresh.data(), call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
