@@ -33,7 +33,8 @@ OutOfBudget::OutOfBudget(const Shortage& shortage)
 Core::Core(const Config& config, Host* host)
     : config_(config),
       host_(host),
-      arena_(0, aligned_down(config.budget, config.alignment), config.alignment),
+      arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
+             config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment) {
   if (config.small_bytes <= 0) return;
   // One extent from the start, at the left end; its share of the budget stays small.
