@@ -38,7 +38,7 @@ Core::Core(const Config& config, Host* host)
       small_(config.alignment) {
   if (config.small_bytes <= 0) return;
   // One extent from the start, at the left end; its share of the budget stays small.
-  const Bytes share = std::clamp<Bytes>(config.budget / 256, 64 * kKiB, 16 * kKiB * kKiB);
+  const Bytes share = std::clamp<Bytes>(config.budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
   extent_bytes_ = arena_.rounded(std::max(std::min(share, config.budget / 16), config.small_bytes));
   if (extent_bytes_ * 4 > config.budget) return;
   Value* extent = new_value(extent_bytes_);
@@ -224,6 +224,10 @@ Storage* Core::add_external(void* address, Bytes bytes) {
 }
 
 void Core::storage_died(Storage* storage) {
+  if (storage->writers > 0) {
+    storage->dead = true;  // commit() or abort() ends it
+    return;
+  }
   Value* value = storage->value;
   detach(value);
   delete storage;

@@ -47,6 +47,8 @@ struct Write {
                            // the old bytes of a root
   bool make_root = false;  // what is written stays for good
   bool prepared = false;   // by begin()
+
+  bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }
 };
 
 // One running operator. Reused by the host from call to call.
@@ -97,7 +99,8 @@ class Core {
 
   // --- steps (Rule 11) -----------------------------------------------------------------------
   void begin_step();  // an optimizer starts to write
-  void end_step();    // it has ended
+  // It has ended. Not a boundary: it ran inside a backward pass, for some of the parameters.
+  void end_step(bool boundary);
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
@@ -172,6 +175,7 @@ class Core {
   // operators (operators.cc)
   void prepare_writes(Operation& operation);
   void prepare_write(Operation& operation, Write& write);
+  void finish_writes(Operation& operation);
   void settle(Storage* storage);
   bool root_dependents(const std::vector<Value*>& dependents);
   bool gather_dependents(std::vector<Value*> seeds, Bytes limit, std::vector<Value*>* dependents);

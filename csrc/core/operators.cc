@@ -37,6 +37,10 @@ void Core::prepare_writes(Operation& operation) {
   bool has_values = false;  // a replay for their sake reads the old bytes of the roots too
   for (Write& write : operation.writes) {
     write.prepared = false;
+    write.kind = Write::Kind::kRoot;
+    ++write.storage->writers;
+  }
+  for (Write& write : operation.writes) {
     if (write.make_root) root(write.storage->value);
     has_values |= !write.storage->value->is_root();
   }
@@ -52,6 +56,15 @@ void Core::prepare_writes(Operation& operation) {
   for (Write& write : operation.writes) {
     if (!write.prepared) prepare_write(operation, write);
   }
+}
+
+// The operator is done with what it wrote. An operator may replace a storage's memory (resize_, or
+// an `out=` of another size): the storage it began with is dead then.
+void Core::finish_writes(Operation& operation) {
+  for (const Write& write : operation.writes) {
+    if (--write.storage->writers == 0 && write.storage->dead) storage_died(write.storage);
+  }
+  operation.writes.clear();
 }
 
 void Core::prepare_write(Operation& operation, Write& write) {
@@ -164,7 +177,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   if (record != nullptr) {
     for (size_t i = 0; i < num_fresh; ++i) keep |= keeps_record(fresh[i]->value);
     for (const Write& write : operation.writes) {
-      keep |= write.kind != Write::Kind::kRoot && keeps_record(write.storage->value);
+      keep |= write.makes_version() && keeps_record(write.storage->value);
     }
     if (keep) {
       record->cost = cost;
@@ -183,7 +196,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   for (size_t i = 0; i < num_fresh; ++i) recorded(fresh[i]->value, i);
   for (size_t i = 0; i < operation.writes.size(); ++i) {
     const Write& write = operation.writes[i];
-    if (write.kind == Write::Kind::kRoot) continue;
+    if (!write.makes_version()) continue;
     if (write.kind == Write::Kind::kInPlace) {
       // Rule 5: the old version lives on without memory.
       Value* next = new_value(write.old->bytes);
@@ -195,22 +208,21 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   }
   // After all outputs have their record: they are neighbours of what is absent now.
   for (const Write& write : operation.writes) {
-    if (write.kind == Write::Kind::kInPlace) absent(write.old);
+    if (write.makes_version() && write.kind == Write::Kind::kInPlace) absent(write.old);
   }
   for (Value* value : operation.locked) {
     if (value->is_resident() && value->arena == &arena_) arena_.touch(value->offset, clock_);
     unlock(value);
   }
   operation.locked.clear();
-  operation.writes.clear();
+  finish_writes(operation);
   COOP_DEBUG_ASSERT(is_valid());
 }
 
 void Core::abort(Operation& operation) {
   for (const Write& write : operation.writes) {
-    if (write.kind == Write::Kind::kRoot) continue;
     Storage* storage = write.storage;
-    if (write.kind == Write::Kind::kCopied) {
+    if (write.makes_version() && write.kind == Write::Kind::kCopied) {
       // The copy may be half written; the old version is whole.
       Value* copy = storage->value;
       detach(copy);
@@ -227,42 +239,48 @@ void Core::abort(Operation& operation) {
   for (const Write& write : operation.writes) {
     // What may be half written is recomputed from its record.
     Value* value = write.storage->value;
-    if (write.kind == Write::Kind::kInPlace && value->is_resident() && value->locks == 0) {
+    if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->is_resident() &&
+        value->locks == 0) {
       const uint32_t pins = std::exchange(write.storage->pins, 0);
       evict_value(value);
       write.storage->pins = pins;
     }
   }
   operation.locked.clear();
-  operation.writes.clear();
+  finish_writes(operation);
   COOP_DEBUG_ASSERT(is_valid());
 }
 
 void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
 
-// Rule 11. What the optimizer wrote or made, and what has survived a whole step, becomes a root;
-// what still depends on records older than that is settled, so that records never pile up.
-void Core::end_step() {
+// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has survived
+// a whole step, and what still depends on records older than that is settled: records never pile up.
+void Core::end_step(bool boundary) {
   const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
   step_begin_serial_ = 0;
   std::vector<Value*> survivors;
   std::vector<Value*> served;  // by records that are too old
   for (Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
-    if (value->serial >= begin_serial || value->step < step_) survivors.push_back(value);
-  }
-  for (const Record* record = first_record_; record != nullptr && record->step + 1 < step_;
-       record = record->next) {
-    for (Value* output : record->outputs) {
-      if (output != nullptr && output->storage == nullptr) served.push_back(output);
+    if (value->serial >= begin_serial || (boundary && value->step < step_)) {
+      survivors.push_back(value);
     }
   }
-  gather_dependents(std::move(served), config_.budget, &survivors);
+  if (boundary) {
+    for (const Record* record = first_record_; record != nullptr && record->step + 1 < step_;
+         record = record->next) {
+      for (Value* output : record->outputs) {
+        if (output != nullptr && output->storage == nullptr) served.push_back(output);
+      }
+    }
+    gather_dependents(std::move(served), config_.budget, &survivors);
+  }
   // Resident ones first: rooting them may free what the others' replays would need space for.
   for (const bool resident : {true, false}) {
     for (Value* value : survivors) {
       if (!value->is_root() && value->is_resident() == resident) root_dependents({value});
     }
   }
+  if (!boundary) return;
   ++step_;
   events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, current_op_);
   COOP_DEBUG_ASSERT(is_valid());

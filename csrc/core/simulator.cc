@@ -230,7 +230,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       core_.begin_step();
       break;
     case TraceEntry::Kind::kEndStep:
-      core_.end_step();
+      core_.end_step(/*boundary=*/true);
       break;
     case TraceEntry::Kind::kMakeRoot:
       core_.materialize(storage(entry.storage));

@@ -47,6 +47,7 @@ struct TensorArgument {
   FrozenTensor frozen;
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
+  size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool written = false;
 };
 
@@ -72,7 +73,7 @@ struct Call {
   void clear();
 };
 
-class Engine final : public Host {
+class Engine final : public Host, public std::enable_shared_from_this<Engine> {
  public:
   Engine(const EngineConfig& config, std::unique_ptr<Memory> memory);
   ~Engine() override;
@@ -103,7 +104,7 @@ class Engine final : public Host {
   void pin(c10::StorageImpl* impl, const char* reason);
   void unpin(c10::StorageImpl* impl);
   void begin_step();
-  void end_step();
+  void end_step(bool boundary);
   Stats stats();
   Shortage shortage(Bytes bytes);
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
@@ -128,6 +129,7 @@ class Engine final : public Host {
            torch::jit::Stack* stack);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const torch::jit::Stack& stack, Cost measured);
+  void materialize_storages(const OpInfo& info, const torch::jit::Stack& stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
@@ -161,8 +163,10 @@ class Engine final : public Host {
 };
 
 // The engine whose arena takes the allocations of a device, or null.
-Engine* active_engine(c10::DeviceType type);
-void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine);
+Engine* active_engine(c10::Device device);
+void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
+// The engine for an operator: that of the first argument on a device with one.
+Engine* active_engine(const torch::jit::Stack& stack, size_t num_arguments);
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();

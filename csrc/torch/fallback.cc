@@ -15,6 +15,8 @@ namespace coop {
 namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+constexpr const char* kForeign =
+    "it reads memory that is not torch's own (a NumPy array, for example)";
 
 c10::DispatchKeySet below_us(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOurKey);
@@ -93,7 +95,7 @@ int64_t now_ns() {
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Engine* engine = active_engine(c10::kCPU);
+  Engine* engine = active_engine(*stack, op.schema().arguments().size());
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
@@ -109,6 +111,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   keys = below_us(keys);
   const bool accumulating = info.accumulates && is_accumulating(info);
   if (info.passes_through) {
+    if (info.takes_storages) materialize_storages(info, *stack);
     op.redispatchBoxed(keys, stack);
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
@@ -122,6 +125,18 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (accumulating) root_gradient(stack->back().toTensor());
 }
 
+// A storage as an argument is looked at directly.
+void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
+  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
+    if (!stack[i].isStorage()) continue;
+    try {
+      materialize(stack[i].toStorage().unsafeGetStorageImpl());
+    } catch (const OutOfBudget& error) {
+      throw_out_of_budget(info.name, error.replaying, error.shortage);
+    }
+  }
+}
+
 // --- 1. intercept -----------------------------------------------------------------------------
 
 void Engine::gather(Call& call, const torch::jit::Stack& stack) {
@@ -129,7 +144,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const size_t num_arguments = info.arguments.size();
   const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
-  const bool writes_statistics =
+  const bool writes =
       info.training_argument < 0 ||
       (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
   for (size_t i = 0; i < num_arguments; ++i) {
@@ -139,13 +154,14 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
     for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
       add_tensor(call, tensor, i, list_index);
     });
-    if (info.writes[i] && writes_statistics) {
+    if (info.writes[i] && writes) {
       for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
     }
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
   }
+  if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
   const bool left = info.expensive || factory || is_optimizing();
@@ -185,6 +201,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   entry.frozen.set(tensor);
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
+  entry.storage_bytes = entry.impl->nbytes();
   call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
@@ -194,14 +211,16 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
-  if (entry.impl->nbytes() > 0) {
-    if (data.get() == nullptr) {
+  if (entry.storage_bytes > 0) {
+    if (data.get() == nullptr && data.get_context() == nullptr) {
       call.understood = false;
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
       if (tensor.numel() > 1) call.refusal = "it reads another device";
+      Engine* other = active_engine(data.device());
+      if (other != nullptr && other != this) other->materialize(entry.impl);
     } else if (is_foreign(data)) {
-      call.refusal = "it reads memory that is not torch's own (a NumPy array, for example)";
+      call.refusal = kForeign;
     }
   }
 }
@@ -217,7 +236,7 @@ void Engine::begin(Call& call) {
   std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
   std::unique_lock<std::mutex> lock(mutex_);
   if (info.has_writes) {
-    const bool make_root = in_step || info.training_argument >= 0 || !call.understood;
+    const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && tensor.storage != nullptr &&
@@ -225,7 +244,7 @@ void Engine::begin(Call& call) {
     }
     records &= call.understood && call.refusal == nullptr;
     for (const TensorArgument& tensor : call.tensors) {
-      if (!tensor.written || tensor.impl == nullptr || tensor.impl->nbytes() == 0) continue;
+      if (!tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
       Storage* storage = tensor.storage;
       if (storage == nullptr) {
         // Memory of others matters if a record reads it, or will.
@@ -238,7 +257,7 @@ void Engine::begin(Call& call) {
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root;
-      write.keep_old = records && info.training_argument < 0 && !info.overwrites;
+      write.keep_old = records && !info.writes_statistics && !info.overwrites;
     }
     slow = !writes.empty();
   }
@@ -316,7 +335,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
     for (const Write& write : call.operation.writes) {
-      recordable |= write.kind != Write::Kind::kRoot;
+      recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
     if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
@@ -325,7 +344,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       for (Storage* storage : call.fresh) core_.pin(storage, reason);
-      if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
+      if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
         warn_pinned(info, reason, bytes);
@@ -370,7 +389,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   const std::vector<Write>& writes = call.operation.writes;
   for (TensorArgument& tensor : call.tensors) {
     FrozenTensor& target = tensor.frozen;
-    if (target.defined && tensor.impl->nbytes() > 0) {
+    if (target.defined && tensor.storage_bytes > 0) {
       Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
       Value* value = storage->value;
       for (size_t w = 0; w < writes.size(); ++w) {

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
 
 namespace coop {
 
@@ -23,6 +24,7 @@ const char* precision_name(uint8_t precision) {
 
 void apply(const Flags& from, const Flags& to) {
   at::Context& context = at::globalContext();
+  c10::GradMode::set_enabled(to.grad_mode);
   if (from.deterministic != to.deterministic ||
       from.deterministic_warn_only != to.deterministic_warn_only) {
     context.setDeterministicAlgorithms(to.deterministic, to.deterministic_warn_only);
@@ -50,6 +52,7 @@ void apply(const Flags& from, const Flags& to) {
 Flags Flags::current() {
   const at::Context& context = at::globalContext();
   Flags flags;
+  flags.grad_mode = c10::GradMode::is_enabled();
   flags.deterministic = context.deterministicAlgorithms();
   flags.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
   flags.cudnn = context.userEnabledCuDNN();

@@ -8,6 +8,7 @@
 namespace coop {
 
 struct Flags {
+  bool grad_mode = false;  // some kernels keep less when it is off (oneDNN's RNN)
   bool deterministic = false;
   bool deterministic_warn_only = false;
   bool cudnn = false;

@@ -16,7 +16,7 @@ namespace {
 // although they only write when training. The statistics are written from the batch alone.
 struct StatisticsWriter {
   std::vector<int> written;
-  int training;
+  int training;  // the argument that says so; -1: always
 };
 const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
   static const auto* table = new std::unordered_map<std::string, StatisticsWriter>{
@@ -24,6 +24,10 @@ const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
       {"aten::cudnn_batch_norm", {{3, 4}, 5}},
       {"aten::miopen_batch_norm", {{3, 4}, 5}},
       {"aten::_native_batch_norm_legit", {{3, 4}, 5}},
+      {"aten::_batch_norm_with_update", {{3, 4}, -1}},
+      {"aten::batch_norm_update_stats", {{1, 2}, -1}},
+      {"aten::batch_norm_gather_stats", {{3, 4}, -1}},
+      {"aten::batch_norm_gather_stats_with_counts", {{3, 4}, -1}},
   };
   return *table;
 }
@@ -74,7 +78,7 @@ const std::unordered_set<std::string>& geometry_changers() {
       "aten::set_",         "aten::as_strided_", "aten::t_",         "aten::transpose_",
       "aten::squeeze_",     "aten::unsqueeze_",  "aten::detach_",    "aten::swapaxes_",
       "aten::swapdims_",    "aten::requires_grad_", "aten::rename_", "aten::is_pinned",
-      "aten::record_stream", 
+      "aten::record_stream", "aten::is_same_size", "aten::_has_same_storage_numel", 
   };
   return *table;
 }
@@ -133,6 +137,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     const c10::Argument& argument = arguments[i];
     info.arguments.push_back(kind_of(argument.type()));
     opaque |= info.arguments.back() == ArgumentKind::kOpaque;
+    info.takes_storages |= argument.type()->kind() == c10::TypeKind::StorageType;
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
       info.writes[i] = true;
       info.overwrites |= argument.is_out();
@@ -150,6 +155,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   if (statistics != statistics_writers().end()) {
     info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
+    info.writes_statistics = true;
     info.training_argument = statistics->second.training;
   }
   for (const bool write : info.writes) info.has_writes |= write;
@@ -172,7 +178,6 @@ OpInfo make_info(const c10::OperatorHandle& op) {
       if (arguments[i].name() == "dropout") info.dropout_argument = static_cast<int>(i);
     }
   }
-  info.crosses_devices = base == "aten::_to_copy" || base == "aten::copy_" || base == "aten::_copy_from";
   info.accumulates = base == "aten::detach" || base == "aten::clone" || base == "aten::add" ||
                      base == "aten::add_" || base == "aten::copy_";
 
