@@ -235,6 +235,11 @@ void Core::storage_died(Storage* storage) {
   COOP_DEBUG_ASSERT(is_valid());
 }
 
+void Core::grow(Bytes bytes) {
+  arena_.grow(arena_.rounded(bytes));
+  config_.budget = arena_.end();
+}
+
 Stats Core::stats() const {
   Stats stats = stats_;
   stats.budget = config_.budget;

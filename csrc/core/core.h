@@ -104,7 +104,8 @@ class Core {
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
-  std::vector<Storage*> resident_storages() const;
+  // The budget is over: there is room to bring everything back.
+  void grow(Bytes bytes);
   // What is resident becomes a root: nothing is evicted or replayed after this.
   void forget_records();
 

@@ -332,15 +332,6 @@ std::vector<Storage*> Core::evicted_storages() const {
   return result;
 }
 
-std::vector<Storage*> Core::resident_storages() const {
-  std::vector<Storage*> result;
-  for (const Value& value : values_) {
-    const bool live = value.serial != 0 && value.storage != nullptr;
-    if (live && value.is_resident() && value.external == nullptr) result.push_back(value.storage);
-  }
-  return result;
-}
-
 void Core::forget_records() {
   for (Value* value = first_recorded_; value != nullptr;) {
     Value* next = value->next_recorded;

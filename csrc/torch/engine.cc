@@ -205,7 +205,7 @@ bool Engine::delete_raw(void* address) {
     bool found = false;
     for (const auto& engine : registry().engines) {
       const char* base = engine->memory_->base();
-      found |= address >= base && address < base + engine->config_.core.budget;
+      found |= address >= base && address < base + engine->memory_->reserved_bytes();
     }
     if (!found) return false;
   }
@@ -392,10 +392,10 @@ std::vector<std::string> Engine::close() {
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    // What is brought back leaves the arena at once, so that there is room for the next. What does
-    // not fit beside everything else gets the arena for itself.
+    const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
+    if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
+    // What is brought back leaves the arena at once, so that there is room for the next.
     std::unordered_set<Storage*> failed;
-    bool emptied = false;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
@@ -408,14 +408,6 @@ std::vector<std::string> Engine::close() {
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
-      } catch (const OutOfBudget& error) {
-        if (!emptied) {
-          emptied = true;
-          for (Storage* storage : core_.resident_storages()) move_outside(storage);
-          continue;
-        }
-        failed.insert(next);
-        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       } catch (const std::exception& error) {
         failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");

@@ -171,6 +171,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.passes_through =
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
+  info.takes_storages |= base == "aten::set_";
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;
