@@ -93,10 +93,16 @@ class Session:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._final: Stats | None = None
+        self._pinned: dict[str, str] = {}
 
     def stats(self) -> Stats:
         """What happened so far; after the budget was left, what had happened by then."""
         return self._final or Stats(**self._engine.stats())
+
+    def pinned_operators(self) -> dict[str, str]:
+        """Operators whose results stayed in memory because they are not recomputed, and why."""
+        engine = self._engine
+        return self._pinned if engine is None else dict(engine.pinned_operators())
 
     def reset_peak(self) -> None:
         """Forget the peak: `peak_bytes` counts from what is held now."""
@@ -104,6 +110,7 @@ class Session:
 
     def _close(self) -> list[str]:
         self._final = self.stats()
+        self._pinned = self.pinned_operators()
         lost: list[str] = self._engine.close()
         self._engine = None
         return lost
@@ -128,6 +135,7 @@ def budget(
     inplace: bool = True,
     measure_costs: bool = False,
     paranoid: bool = False,
+    small_bytes: int = 10240,
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
@@ -144,6 +152,7 @@ def budget(
         measure_costs: take the measured time of operators as their cost instead of a roofline
             estimate. Decisions then differ from run to run; results do not.
         paranoid: evict everything that can be after every operator. For tests.
+        small_bytes: values up to this size live in an area of their own and are never evicted.
 
     Raises:
         OutOfBudgetError: by an operator that does not fit. Recoverable.
@@ -160,7 +169,14 @@ def budget(
             f"already inside a budget of {format_bytes(_session.stats().budget_bytes)}: "
             "budgets do not nest"
         )
-    config = _C.Config(num_bytes, policy, window=window, partition=partition, inplace=inplace)
+    config = _C.Config(
+        num_bytes,
+        policy,
+        window=window,
+        partition=partition,
+        inplace=inplace,
+        small_bytes=small_bytes,
+    )
     profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
     _session = Session(_C.Engine.cpu(config, profile, measure_costs, paranoid))
     session = _session

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -133,6 +134,10 @@ class Core {
     }
   }
 
+  // The n-th placement from now on fails as if nothing could be evicted; 0: none. Returns what was
+  // left of the last such n. For tests of what follows an error.
+  int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
+
   bool is_valid() const;
 
  private:
@@ -208,6 +213,7 @@ class Core {
   Stats stats_;
   double clock_ = 0;
   int32_t current_op_ = 0;
+  int64_t fail_in_ = 0;
 
   std::deque<Value> values_;
   std::vector<int32_t> unused_values_;

@@ -104,6 +104,12 @@ void bind_engine(py::module_& m) {
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
       .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
+      .def("pinned_operators", &Engine::pinned_operators)
+      .def("fail_placement",
+           [](Engine& engine, int64_t n) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             return engine.core().fail_placement(n);
+           })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
       .def("owns", [](Engine& engine, const at::Tensor& t) {
@@ -150,6 +156,19 @@ void bind_engine(py::module_& m) {
         const std::lock_guard<std::mutex> guard(engine.mutex());
         return events_as_array(engine.core().events());
       });
+  m.def("operator_info", [](const std::string& name, const std::string& overload) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op) throw py::key_error(name + "." + overload);
+    const OpInfo& info = op_info(*op);
+    py::dict result;
+    result["writes"] = info.writes;
+    result["overwrites"] = info.overwrites;
+    result["training_argument"] = info.training_argument;
+    result["passes_through"] = info.passes_through;
+    result["seeded"] = info.seeded;
+    result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
   m.def("operator_names", [] {
     std::vector<std::string> names;
     for (int32_t i = 0; i < num_op_infos(); ++i) names.push_back(op_info(i).name);

@@ -300,6 +300,13 @@ Stats Engine::stats() {
   return core_.stats();
 }
 
+std::map<std::string, std::string> Engine::pinned_operators() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::map<std::string, std::string> result;
+  for (const auto& [id, reason] : pinned_) result.emplace(op_info(id).name, reason);
+  return result;
+}
+
 Shortage Engine::shortage(Bytes bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   return core_.shortage(bytes);

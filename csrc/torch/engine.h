@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -48,6 +49,7 @@ struct TensorArgument {
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
   size_t storage_bytes = 0;    // before the operator ran: it may resize
+  bool dense = false;  // every element has bytes of its own, with none between them
   bool written = false;
 };
 
@@ -106,6 +108,8 @@ class Engine final : public Host {
   void begin_step();
   void end_step(bool boundary);
   Stats stats();
+  // Operators whose results are pinned because they are not replayed (Rule 9), with the reason.
+  std::map<std::string, std::string> pinned_operators();
   Shortage shortage(Bytes bytes);
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
   // is gone. Returns a line for every tensor that could not be restored.
@@ -156,6 +160,7 @@ class Engine final : public Host {
   std::vector<Record*> trash_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
+  std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
   std::atomic<int64_t> num_storages_{0};

@@ -199,6 +199,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
+  entry.dense = tensor.is_non_overlapping_and_dense();
   call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
@@ -339,6 +340,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      pinned_.emplace(info.id, reason);
       if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
@@ -399,7 +401,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
                                   : c10::multiply_integers(target.geometry.sizes_arrayref()) *
                                         static_cast<Bytes>(target.dtype.itemsize());
         if (root ? value == nullptr
-                 : call.info->overwrites && tensor.written && target.offset == 0 &&
+                 : call.info->overwrites && tensor.written && tensor.dense && target.offset == 0 &&
                        covered == content_bytes(*storage)) {
           value = nullptr;
           target.scratch_bytes = storage->bytes;

@@ -91,6 +91,16 @@ const std::unordered_map<std::string, const char*>& refusals() {
   return *table;
 }
 
+// Their results are any memory, and what they are given as `out` stays as it is.
+const std::unordered_set<std::string>& empty_makers() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::empty",         "aten::empty_like",        "aten::new_empty",
+      "aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted",
+      "aten::resize",        "aten::resize_as",         "aten::_resize_output",
+  };
+  return *table;
+}
+
 std::unordered_set<std::string>& allowed() {
   static auto* names = new std::unordered_set<std::string>();
   return *names;
@@ -129,6 +139,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const auto& arguments = schema.arguments();
   info.writes.resize(arguments.size());
   bool opaque = false;
+  bool only_results = true;  // are written
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::Argument& argument = arguments[i];
     info.arguments.push_back(kind_of(argument.type()));
@@ -136,7 +147,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.takes_storages |= argument.type()->kind() == c10::TypeKind::StorageType;
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
       info.writes[i] = true;
-      info.overwrites |= argument.is_out();
+      only_results &= argument.is_out();
     }
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
   }
@@ -148,13 +159,15 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     }
   }
   const auto statistics = statistics_writers().find(base);
+  const bool out = !arguments.empty() && arguments.back().is_out();
   if (statistics != statistics_writers().end()) {
-    info.writes.assign(arguments.size(), false);
+    // Results that are given besides are always written: nothing is left to replay then.
+    if (!out) info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
-    info.training_argument = statistics->second.training;
+    if (!out) info.training_argument = statistics->second.training;
   }
   for (const bool write : info.writes) info.has_writes |= write;
-  info.overwrites |= overwriters().count(base) > 0;
+  info.overwrites = overwriters().count(base) > 0 || (out && only_results);
 
   // A composite operator that reaches us (inference mode) is made of operators that do too.
   const bool composite =
@@ -180,6 +193,10 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const auto refusal = refusals().find(base);
   if (refusal != refusals().end()) {
     info.refusal = refusal->second;
+  } else if (statistics != statistics_writers().end() && out) {
+    info.refusal = "it writes statistics besides the results it is given";
+  } else if (out && empty_makers().count(base) > 0) {
+    info.refusal = "it leaves the bytes of its result as they were";
   } else if (!trusted && allowed().count(base) == 0) {
     info.refusal = "custom operators are not replayed unless allowed";
     info.warns = true;
