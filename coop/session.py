@@ -230,24 +230,49 @@ def allow_replay(operator: str) -> None:
     _C.allow_replay(operator)
 
 
-# A raw pointer that left torch (a NumPy array, an address) must stay valid: its storage is pinned.
+# A raw pointer that left torch must stay valid: its storage is pinned. Memory that is shared (a
+# NumPy array) may be written too, unseen: nothing is recomputed from it. An address alone (libraries
+# compare those of parameters) is taken as not written through.
 _RAW_POINTER_METHODS = ("numpy", "data_ptr", "__dlpack__")
 
 
-def _pinning(method: Callable[..., Any]) -> Callable[..., Any]:
+def _pinning(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
     def pin_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         if _session is not None and _session._engine.owns(self):
-            _session._engine.pin(self, True)
+            if name == "data_ptr":
+                _session._engine.pin(self, True)
+            else:
+                _session._engine.expose(self)
         return result
 
     return pin_and_call
 
 
+# They read the bytes without an operator, at once.
+_READING_METHODS = ("tolist", "share_memory_", "__deepcopy__")
+
+
+def _materializing(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
+    def materialize_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if _session is not None and _session._engine.owns(self):
+            _session._engine.materialize(self)
+        return method(self, *args, **kwargs)
+
+    return materialize_and_call
+
+
 def _guard_raw_pointers() -> None:
+    for name in _READING_METHODS:
+        _saved_methods[name] = torch.Tensor.__dict__.get(name)
+        setattr(torch.Tensor, name, _materializing(name))
     for name in _RAW_POINTER_METHODS:
         _saved_methods[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, _pinning(getattr(torch.Tensor, name)))
+        setattr(torch.Tensor, name, _pinning(name))
 
 
 def _release_raw_pointers() -> None:

@@ -113,7 +113,7 @@ void bind_engine(py::module_& m) {
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
       .def("owns", [](Engine& engine, const at::Tensor& t) {
-        return engine.find(storage_of(t)) != nullptr;
+        return t.defined() && t.has_storage() && engine.find(storage_of(t)) != nullptr;
       })
       .def("is_resident",
            [](Engine& engine, const at::Tensor& t) {
@@ -135,6 +135,10 @@ void bind_engine(py::module_& m) {
              translated("coop.pin", [&] {
                engine.pin(storage_of(t), raw ? "a raw pointer to it was taken" : "coop.pin");
              });
+           })
+      .def("expose",
+           [](Engine& engine, const at::Tensor& t) {
+             translated("coop.pin", [&] { engine.expose(storage_of(t)); });
            })
       .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })
       .def("is_valid",

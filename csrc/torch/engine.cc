@@ -272,6 +272,19 @@ void Engine::pin(c10::StorageImpl* impl, const char* reason) {
   core_.pin(storage, reason);
 }
 
+void Engine::expose(c10::StorageImpl* impl) {
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Storage* storage = find(impl);
+    if (storage == nullptr || storage->exposed) return;
+    core_.materialize(storage);
+    core_.expose(storage);
+    core_.pin(storage, "its memory is shared with a NumPy array or the like");
+  }
+  empty_trash();
+}
+
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);

@@ -105,6 +105,8 @@ class Engine final : public Host {
   void evict_all();
   void pin(c10::StorageImpl* impl, const char* reason);
   void unpin(c10::StorageImpl* impl);
+  // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
+  void expose(c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
   Stats stats();

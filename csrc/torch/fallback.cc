@@ -59,6 +59,9 @@ class SideScope {
   Side previous_;
 };
 
+constexpr const char* kForeign =
+    "it reads memory that is not torch's own (a NumPy array, for example)";
+
 // Memory that others can write behind torch's back: NumPy arrays and other foreign buffers.
 bool is_foreign(const c10::DataPtr& data) {
   static const c10::DeleterFnPtr foreign =
@@ -206,6 +209,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     call.storages.push_back(entry.storage);
+    if (entry.storage->exposed) call.refusal = kForeign;
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
@@ -216,7 +220,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
       // Small ones are scalars; the rest are copies from another device.
       if (tensor.numel() > 1) call.refusal = "it reads another device";
     } else if (is_foreign(data)) {
-      call.refusal = "it reads memory that is not torch's own (a NumPy array, for example)";
+      call.refusal = kForeign;
     }
   }
 }
@@ -267,7 +271,14 @@ void Engine::begin(Call& call) {
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
+    if (info.shares_memory) {
+      for (Storage* storage : call.storages) {
+        core_.expose(storage);
+        core_.pin(storage, info.refusal);
+      }
+    }
   } catch (const OutOfBudget& error) {
+    core_.abort(call.operation);
     lock.unlock();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   }
@@ -300,10 +311,12 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
       const std::lock_guard<std::mutex> guard(mutex_);
       core_.abort(call.operation);
     }
+    if (call.rng.is_set()) call.rng.restore();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   } catch (...) {
+    // As without a budget: what the operator had written by then stays written.
     const std::lock_guard<std::mutex> guard(mutex_);
-    core_.abort(call.operation);
+    core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
     throw;
   }
   record(call, op, keys, *stack, static_cast<Cost>(measured));

@@ -177,6 +177,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.passes_through =
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
+  info.shares_memory = base == "aten::_lazy_clone";
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;
