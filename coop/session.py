@@ -241,11 +241,11 @@ def _pinning(name: str) -> Callable[..., Any]:
 
     def pin_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        if _session is not None and _session._engine.owns(self):
-            if name == "data_ptr":
-                _session._engine.pin(self, True)
-            else:
+        if _session is not None:
+            if name != "data_ptr":
                 _session._engine.expose(self)
+            elif _session._engine.owns(self):
+                _session._engine.pin(self, True)
         return result
 
     return pin_and_call

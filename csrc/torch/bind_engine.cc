@@ -138,6 +138,7 @@ void bind_engine(py::module_& m) {
            })
       .def("expose",
            [](Engine& engine, const at::Tensor& t) {
+             if (!t.defined() || !t.has_storage()) return;
              translated("coop.pin", [&] { engine.expose(storage_of(t)); });
            })
       .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })

@@ -145,6 +145,7 @@ class Engine final : public Host {
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
+  bool is_shared(c10::StorageImpl* impl);
   void* address(const Value& value) const;
   c10::DataPtr data_ptr(Storage& storage) const;
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
@@ -162,6 +163,7 @@ class Engine final : public Host {
   std::vector<Record*> trash_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
+  std::atomic<bool> shared_externals_{false};  // whether any was exposed
   std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
@@ -175,6 +177,9 @@ void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine);
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();
+
+// How many operators and replays are running on this thread, one inside the other.
+int& operator_depth();
 
 // Raises coop.OutOfBudgetError in Python.
 [[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,

@@ -2,6 +2,7 @@
 // the same way without the recording.
 #include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorUtils.h>
+#include <c10/core/impl/COW.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/library.h>
@@ -48,12 +49,19 @@ class CallLease {
   Call* call_;
 };
 
-class SideScope {
+// An operator runs: where its allocations go, and that they are its own.
+class RunScope {
  public:
-  explicit SideScope(Side side) : previous_(current_side()) { current_side() = side; }
-  ~SideScope() { current_side() = previous_; }
-  SideScope(const SideScope&) = delete;
-  SideScope& operator=(const SideScope&) = delete;
+  explicit RunScope(Side side) : previous_(current_side()) {
+    current_side() = side;
+    ++operator_depth();
+  }
+  ~RunScope() {
+    current_side() = previous_;
+    --operator_depth();
+  }
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
 
  private:
   Side previous_;
@@ -219,7 +227,9 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
       if (tensor.numel() > 1) call.refusal = "it reads another device";
-    } else if (is_foreign(data)) {
+    } else if (c10::impl::cow::is_cow_data_ptr(data)) {
+      call.refusal = "copy-on-write storages are not tracked";
+    } else if (is_foreign(data) || is_shared(entry.impl)) {
       call.refusal = kForeign;
     }
   }
@@ -302,7 +312,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   int64_t measured = 0;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
-    const SideScope side(call.side);
+    const RunScope scope(call.side);
     if (config_.measure) measured = -now_ns();
     op.redispatchBoxed(keys, stack);
     if (config_.measure) measured += now_ns();
@@ -399,6 +409,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   const std::vector<Write>& writes = call.operation.writes;
   for (TensorArgument& tensor : call.tensors) {
     FrozenTensor& target = tensor.frozen;
+    target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
     if (target.defined && tensor.storage_bytes > 0) {
       Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
       Value* value = storage->value;
@@ -459,7 +470,6 @@ void Engine::replay(Record& base, Storage** outputs) {
   const size_t num_fresh = record.num_fresh;
   std::vector<Storage*> scratch;                       // freed after the run
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
-  std::vector<Bytes> sizes(record.tensors.size());
   const int64_t begin_serial = core_.last_serial();
   auto clean_up = [&] {
     for (Storage* storage : scratch) core_.storage_died(storage);
@@ -470,7 +480,7 @@ void Engine::replay(Record& base, Storage** outputs) {
     }
   };
   // Memory for what the operator writes; everything it reads is resident and locked.
-  const SideScope side(record.side);
+  const RunScope scope(record.side);
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {
       const FrozenTensor& tensor = record.tensors[i];
@@ -493,7 +503,8 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (storage != nullptr) value = storage->value;
       if (value == nullptr) continue;
       addresses[i] = address(*value);
-      sizes[i] = value->bytes - header_bytes_;
+      TORCH_CHECK(tensor.storage_bytes + header_bytes_ <= value->bytes, "coop: a replay of ",
+                  record.info->name, " reads a storage that was resized without an operator");
     }
   } catch (...) {
     clean_up();
@@ -519,7 +530,7 @@ void Engine::replay(Record& base, Storage** outputs) {
         if (frozen.defined) {
           c10::Storage& view = views[addresses[i]];
           if (!view || addresses[i] == nullptr) {
-            view = view_of(addresses[i], sizes[i], frozen.device);
+            view = view_of(addresses[i], frozen.storage_bytes, frozen.device);
           }
           tensor = frozen.thaw(view);
         }

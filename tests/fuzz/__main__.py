@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import sys
 import time
@@ -47,6 +48,10 @@ def main() -> int:
         state["seed"] = arguments.seed
     elif arguments.state.exists():
         state |= json.loads(arguments.state.read_text())
+    # Collecting garbage after a program that did not fit is for what that left, not for torch.
+    check(random_trials(0)[0])
+    gc.collect()
+    gc.freeze()
     start = shown = time.perf_counter()
     began_at = state["operators"]
     while state["operators"] < arguments.operators:

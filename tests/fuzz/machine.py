@@ -69,6 +69,7 @@ class Machine:
     leaves: list[Tensor] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     generator: torch.Generator = field(default_factory=torch.Generator)
+    errors: list[str] = field(default_factory=list)
     num_done: int = 0
 
     def run(self, program: Program, stop: int | None = None) -> None:
@@ -83,6 +84,7 @@ class Machine:
                 raise StopProgram(number) from None
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 self.log.append(f"{number} {kind}: {type(error).__name__}")
+                self.errors.append(str(error))
             if len(self.tensors) > MAX_TENSORS:
                 del self.tensors[0]
         self.num_done = len(program)

@@ -147,7 +147,7 @@ INPLACE: list[Operator] = [
     lambda x: x.cumsum_(0),
     lambda x: x.tril_(),
     lambda x: x.copy_(x.flip(0)),
-    lambda x: x.t_().add_(1).t_() if x.dim() == 2 else x.add_(2),
+    lambda x: x.t().add_(1) if x.dim() == 2 else x.add_(2),
     lambda x: F.relu(x, inplace=True),
     lambda x: x.index_fill_(0, torch.arange(0, len(x), 2), 1),
     lambda x: torch._foreach_neg_([x]),

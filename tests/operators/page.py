@@ -45,6 +45,7 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
         "cases: one sample, one type, one variant": sum(kinds.values()),
         "the same bits": kinds["same"],
         "the same error as without a budget": kinds["refused"],
+        "refused: memory of an evicted tensor is read without an operator": kinds["raw"],
         "plain runs differ among themselves": kinds["varies"],
         "left out (types other than float32 and float64, after two seconds)": kinds["left out"],
         "**wrong results**": kinds["wrong"],

@@ -45,7 +45,7 @@ def work(names: list[str], everything: bool) -> None:
                     continue
                 verdict = judge(case)
                 kinds[verdict.kind] += 1
-                if verdict.kind in ("wrong", "error", "varies"):
+                if verdict.kind in ("wrong", "error", "varies", "raw"):
                     findings.append(f"{verdict.kind}: {case.name}: {verdict.detail}")
                 if verdict.stats is not None:
                     num_operators += verdict.stats.num_operators
