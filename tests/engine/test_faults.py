@@ -41,9 +41,7 @@ class Training:
             nn.Linear(64, 8),
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
-        self.batches = [
-            (torch.randn(128, 32), torch.randint(0, 8, (128,))) for _ in range(3)
-        ]
+        self.batches = [(torch.randn(128, 32), torch.randint(0, 8, (128,))) for _ in range(3)]
 
     def forward_backward(self, number: int) -> Tensor:
         torch.manual_seed(number)

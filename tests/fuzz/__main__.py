@@ -19,7 +19,7 @@ import torch
 from .check import check
 from .program import Program, Trial, random_trials, shrink
 
-COUNTS = ("operators", "evictions", "replays", "trials", "not_fitting", "lost")
+COUNTS = ("operators", "evictions", "replays", "trials", "not_fitting", "lost", "raw")
 
 
 def fails(trial: Trial, program: Program) -> bool:
@@ -61,8 +61,9 @@ def main() -> int:
             state["operators"] += result.num_operators
             state["evictions"] += result.num_evictions
             state["replays"] += result.num_replays
-            state["not_fitting"] += not result.fitted
+            state["not_fitting"] += not (result.fitted or result.lost or result.raw)
             state["lost"] += result.lost
+            state["raw"] += result.raw
             if result.failure is not None:
                 state["failures"] += 1
                 report(state["seed"], trial, result.failure)

@@ -53,10 +53,15 @@ class Nothing:
 
 
 class StopProgram(Exception):
-    """The program is over before its end: `instruction` did not fit."""
+    """The program is over before its end: `instruction` did not fit.
 
-    def __init__(self, instruction: int) -> None:
+    Or it would have read the memory of an evicted tensor without an operator, and torch said so
+    (`raw`): some of torch's own code above the operators does (Rule 13).
+    """
+
+    def __init__(self, instruction: int, raw: bool = False) -> None:
         self.instruction = instruction
+        self.raw = raw
 
 
 @dataclass
@@ -69,8 +74,6 @@ class Machine:
     leaves: list[Tensor] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     generator: torch.Generator = field(default_factory=torch.Generator)
-    errors: list[str] = field(default_factory=list)
-    num_done: int = 0
 
     def run(self, program: Program, stop: int | None = None) -> None:
         """Runs the program, or its first `stop` instructions."""
@@ -80,14 +83,13 @@ class Machine:
             try:
                 getattr(self, "do_" + kind)(*numbers)
             except torch.OutOfMemoryError:
-                self.num_done = number
                 raise StopProgram(number) from None
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                if "coop.materialize" in str(error):
+                    raise StopProgram(number, raw=True) from None
                 self.log.append(f"{number} {kind}: {type(error).__name__}")
-                self.errors.append(str(error))
             if len(self.tensors) > MAX_TENSORS:
                 del self.tensors[0]
-        self.num_done = len(program)
 
     def everything(self) -> dict[str, Tensor]:
         """All that must be the same bits."""

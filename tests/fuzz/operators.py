@@ -112,6 +112,11 @@ def _part(x: Tensor, b: int, c: int) -> Tensor:
     return x[begin:end] if begin < end else x
 
 
+def _strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    """Overlapping elements, all of them the tensor's own: the rest of its storage may be anything."""
+    return x.view(-1).as_strided(size, stride) if x.numel() >= 16 else x.view(-1)
+
+
 VIEWS: list[Operator] = [
     _part,
     lambda x, b, c: x[..., ::2],
@@ -123,8 +128,8 @@ VIEWS: list[Operator] = [
     lambda x, b, c: x.expand(2, *x.shape),
     lambda x, b, c: x.detach(),
     lambda x, b, c: x.diagonal(),
-    lambda x, b, c: x.view(-1).as_strided((4, 4), (3, 1), b % 4),
-    lambda x, b, c: x.view(-1).as_strided((2, x.numel() // 2), (1, 1)),
+    lambda x, b, c: _strided(x, (4, 4), (3, 1)),
+    lambda x, b, c: _strided(x, (2, x.numel() // 2), (1, 1)),
     lambda x, b, c: list(x.chunk(3)),
     lambda x, b, c: list(x.unbind(0))[:3],
     lambda x, b, c: x.detach().view(torch.uint8 if b % 2 else torch.int16),
@@ -189,4 +194,3 @@ RANDOM_INPLACE: list[Operator] = [
     lambda x, g: x.exponential_(generator=g),
     lambda x, g: F.dropout(x, 0.2, inplace=True),
 ]
-

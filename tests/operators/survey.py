@@ -98,7 +98,11 @@ def survey(names: list[str], everything: bool) -> Iterator[dict]:
             yield {"end": pending[0], "kinds": {}, "findings": [f"exit code {code} at the end"]}
             done = max(done, 1)
         elif code != 0:
-            yield {"end": began, "kinds": {"crash": 1}, "findings": [f"crash: {began}: code {code}"]}
+            yield {
+                "end": began,
+                "kinds": {"crash": 1},
+                "findings": [f"crash: {began}: code {code}"],
+            }
             done += 1
         pending = pending[done:]
 
@@ -106,7 +110,9 @@ def survey(names: list[str], everything: bool) -> Iterator[dict]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worker", action="store_true", help="run them here, print JSON")
-    parser.add_argument("--all", action="store_true", help="types other than float32 and float64 too")
+    parser.add_argument(
+        "--all", action="store_true", help="types other than float32 and float64 too"
+    )
     parser.add_argument("names", nargs="*", help="operators; all of them if none")
     arguments = parser.parse_args()
     if arguments.worker:

@@ -58,4 +58,6 @@ def spread(operator: str) -> list[Case]:
 def test_an_operator_is_the_same_bits_with_everything_evicted(operator: str) -> None:
     for case in spread(operator):
         verdict = judge(case)
-        assert verdict.kind in ("same", "refused", "varies", "raw"), f"{case.name}: {verdict.detail}"
+        assert verdict.kind in ("same", "refused", "varies", "raw"), (
+            f"{case.name}: {verdict.detail}"
+        )

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
 import coop
-
 from tests.bits import bits
 
 from .cases import UNDEFINED_RESULTS, Case
