@@ -67,6 +67,7 @@ Storage* Core::allocate(Bytes bytes, Side side) {
 // Gives the value a block, or recycles it and throws.
 void Core::place(Value* value, bool small, Side side) {
   try {
+    if (fail_in_ > 0 && --fail_in_ == 0) throw OutOfBudget(shortage(value->bytes));
     if (!small || !place_small(value)) {
       value->offset = place_or_evict(value, value->bytes, side);
       value->arena = &arena_;

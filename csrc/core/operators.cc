@@ -320,6 +320,13 @@ void Core::unpin(Storage* storage) {
   refresh(storage->value);
 }
 
+void Core::expose(Storage* storage) {
+  COOP_ASSERT(storage->value->is_resident());
+  storage->exposed = true;
+  root(storage->value);
+  if (storage->value->users != nullptr) settle(storage);
+}
+
 void Core::make_root(Storage* storage) {
   if (storage->value->is_resident()) root(storage->value);
 }
