@@ -1,18 +1,27 @@
 """Run an unmodified eager PyTorch training loop inside a hard memory budget."""
 
-from coop import _native as _native
-from coop.errors import LostTensorError, OutOfBudgetError
-from coop.session import (
-    Session,
-    Stats,
-    allow_replay,
-    budget,
-    evict,
-    is_resident,
-    materialize,
-    pin,
-    unpin,
-)
+import os as _os
+import sys as _sys
+
+try:
+    from coop import _native as _native
+    from coop.errors import LostTensorError, OutOfBudgetError
+    from coop.session import (
+        Session,
+        Stats,
+        allow_replay,
+        budget,
+        evict,
+        is_resident,
+        materialize,
+        pin,
+        unpin,
+    )
+except ImportError:
+    # `python -m coop doctor` explains what is wrong, so it has to start. ("-m" is what sys.argv
+    # begins with while the package of a `python -m` is imported.)
+    if _sys.argv[1:2] != ["doctor"] or _os.path.basename(_sys.argv[0]) not in ("-m", "coop"):
+        raise
 
 __all__ = [
     "LostTensorError",

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,10 @@ from torch.optim.optimizer import (
 )
 
 from coop._native import _C
-from coop.errors import LostTensorError, make_out_of_budget_error
+from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
+from coop.events import as_events
+from coop.progress import StepCallback, StepMeter
+from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -90,9 +94,16 @@ CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, lau
 class Session:
     """One stay inside a budget; made by `coop.budget`."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, policy: str = "coop", device: str = "cpu") -> None:
         self._engine = engine
+        self._policy = policy
+        self._device = device
         self._final: Stats | None = None
+        self._recorded = False
+        self._recording: Recording | None = None
+        self._failures: list[Failure] = []
+        self._step_callbacks: list[StepCallback] = []
+        self._meter: StepMeter | None = None
 
     def stats(self) -> Stats:
         """What happened so far; after the budget was left, what had happened by then."""
@@ -102,8 +113,67 @@ class Session:
         """Forget the peak: `peak_bytes` counts from what is held now."""
         self._engine.reset_peak()
 
+    def on_step(self, callback: StepCallback) -> Callable[[], None]:
+        """Call `callback` with a `coop.progress.Step` at the end of every step from now on.
+
+        Returns a function that ends this.
+        """
+        if self._meter is None:
+            self._meter = StepMeter(self.stats().as_dict())
+        self._step_callbacks.append(callback)
+        return lambda: self._step_callbacks.remove(callback)
+
+    def record_events(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
+        """From now on, remember what happens to every block, for reports and snapshots.
+
+        An event takes 48 bytes of memory outside of the budget; those after the first `max_events`
+        are counted, not kept.
+        """
+        self._recorded = True
+        self._engine.log_events(True, max_events)
+
+    def recording(self) -> Recording:
+        """What was recorded; after the budget was left, what had been by then."""
+        if not self._recorded:
+            raise RuntimeError(
+                "no events were recorded: use coop.budget(..., events=True), or call "
+                "session.record_events() before what the report is to show"
+            )
+        return self._recording or Recording(
+            events=as_events(self._engine.events()),
+            operator_names=_C.operator_names(),
+            pin_reasons=self._engine.pin_reasons(),
+            num_dropped=self._engine.num_dropped_events(),
+            stats=self.stats().as_dict(),
+            policy=self._policy,
+            device=self._device,
+            failures=list(self._failures),
+        )
+
+    def save_report(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as one HTML file that needs nothing else."""
+        from coop.report import save_report
+
+        save_report(self.recording(), path, title)
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Write the recorded events as a memory snapshot that pytorch.org/memory_viz opens."""
+        from coop.report.snapshot import save_snapshot
+
+        save_snapshot(self.recording(), path)
+
+    def _end_step(self) -> None:
+        if self._meter is None:
+            return
+        step = self._meter.measure(self.stats().as_dict())
+        for callback in list(self._step_callbacks):
+            callback(step)
+
     def _close(self) -> list[str]:
         self._final = self.stats()
+        if self._recorded:
+            self._recording = self.recording()
+            self._engine.log_events(False)
         lost: list[str] = self._engine.close()
         self._engine = None
         return lost
@@ -127,6 +197,7 @@ def budget(
     partition: bool = True,
     inplace: bool = True,
     measure_costs: bool = False,
+    events: bool = False,
     paranoid: bool = False,
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
@@ -143,6 +214,7 @@ def budget(
         inplace: with `"coop"`, keep in-place writes in place (else copy on write).
         measure_costs: take the measured time of operators as their cost instead of a roofline
             estimate. Decisions then differ from run to run; results do not.
+        events: remember what happens to every block, for `session.save_report`.
         paranoid: evict everything that can be after every operator. For tests.
 
     Raises:
@@ -162,8 +234,10 @@ def budget(
         )
     config = _C.Config(num_bytes, policy, window=window, partition=partition, inplace=inplace)
     profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-    _session = Session(_C.Engine.cpu(config, profile, measure_costs, paranoid))
+    _session = Session(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy)
     session = _session
+    if events:
+        session.record_events()
     _guard_raw_pointers()
     try:
         yield session
@@ -255,6 +329,17 @@ def _step_ends(*_: Any) -> None:
     if _session is not None and _C.is_thread_enabled():
         inside_backward = torch._C._current_graph_task_id() != -1
         _session._engine.end_step(not inside_backward)
+        if not inside_backward:
+            _session._end_step()
+
+
+def _make_error(operator: str, replaying: str, shortage: dict[str, Any]) -> OutOfBudgetError:
+    error = make_out_of_budget_error(operator, replaying, shortage)
+    if _session is not None:
+        _session._failures.append(Failure(str(error), operator, replaying, shortage))
+        # A program that catches and tries again, for hours, needs only the newest.
+        del _session._failures[:-16]
+    return error
 
 
 def _forked() -> None:
@@ -266,4 +351,4 @@ def _forked() -> None:
 register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
 os.register_at_fork(after_in_child=_forked)
-_C.set_error_factory(make_out_of_budget_error)
+_C.set_error_factory(_make_error)

@@ -1,0 +1,27 @@
+"""Kinds of arguments that several commands take."""
+
+import argparse
+import os
+from pathlib import Path
+
+from coop.files import why_not_writable
+from coop.sizes import parse_bytes
+
+__all__ = ["output_path", "size"]
+
+
+def size(text: str) -> int:
+    """A size in bytes, such as `8GiB`."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def output_path(text: str) -> Path:
+    """A file that can be written; found out before the work, not after it."""
+    path = Path(os.path.abspath(text))
+    reason = why_not_writable(path)
+    if reason:
+        raise argparse.ArgumentTypeError(reason)
+    return path
