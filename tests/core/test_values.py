@@ -1,7 +1,6 @@
 """Values and records against the model: whatever happens, no content is lost or wrong."""
 
 import pytest
-from core.model import Model
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -14,6 +13,7 @@ from hypothesis.stateful import (
 )
 
 from coop._native import _C
+from core.model import Model
 
 ALIGNMENT = 64
 ROOT, FREE, PIN, UNPIN, EVICT, MATERIALIZE, BEGIN_STEP, END_STEP, MAKE_ROOT = range(1, 10)
