@@ -24,6 +24,7 @@ import torch
 
 GIB = 2**30
 MODELS = ("resnet50", "gpt2", "bert", "unet", "lstm")
+RATIOS = (1.0, 0.6, 0.45, 0.4, 0.3)  # of what plain torch reserves
 Row = dict[str, Any]
 
 
@@ -51,7 +52,7 @@ def run_cell(model: str, mode: str, **options: object) -> Row:
         lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
         if lines:
             return {**options, **json.loads(lines[-1])}
-        reason = result.stderr[-600:]
+        reason = f"exit code {result.returncode}: {result.stderr[-600:]}"
     except subprocess.TimeoutExpired:
         reason = "more than 240 s"
     return {"model": model, "mode": mode, **options, "error": reason}
@@ -64,35 +65,24 @@ def run_many(cells: list[tuple[str, str, dict[str, object]]], at_once: int) -> l
 
 
 def identical(models: tuple[str, ...], at_once: int) -> list[Row]:
-    """Losses, gradients, parameters and buffers at 100%, 60%, 40% and the smallest budget found."""
-    fixed = {"deterministic": True, "digest": True, "steps": 3, "warmup": 1}
+    """Losses, gradients, parameters and buffers, down to budgets that do not fit any more."""
+    fixed: dict[str, object] = {"deterministic": True, "digest": True, "steps": 3, "warmup": 1}
     plain = dict(zip(models, run_many([(m, "plain", fixed) for m in models], at_once), strict=True))
     rows = list(plain.values())
-    failing = {m: 0.0 for m in models}
-    fitting = {m: 1.0 for m in models}
-    ratios = {m: [1.0, 0.6, 0.4, 0.3] for m in models}
-    for _ in range(2):
-        cells, keys = [], []
-        for model in models:
-            reserved = plain[model].get("peak_reserved")
-            if not reserved:
-                continue
-            for ratio in ratios[model]:
-                budget = int(reserved * ratio) // 512 * 512
-                cells.append((model, "coop", {**fixed, "budget": budget}))
-                keys.append((model, ratio))
-        for (model, ratio), row in zip(keys, run_many(cells, at_once), strict=True):
-            row["ratio"] = ratio
-            row["identical"] = row.get("digest") == plain[model].get("digest")
-            rows.append(row)
-            if "error" in row:
-                failing[model] = max(failing[model], ratio)
-            else:
-                fitting[model] = min(fitting[model], ratio)
-        # A second round between what fits and what does not.
-        ratios = {
-            m: [failing[m] + (fitting[m] - failing[m]) * k / 4 for k in (1, 2, 3)] for m in models
-        }
+    cells = [
+        (
+            model,
+            "coop",
+            {**fixed, "budget": int(plain[model]["peak_reserved"] * ratio) // 512 * 512},
+        )
+        for model in models
+        for ratio in RATIOS
+    ]
+    keys = [(model, ratio) for model in models for ratio in RATIOS]
+    for (model, ratio), row in zip(keys, run_many(cells, at_once), strict=True):
+        row["ratio"] = ratio
+        row["identical"] = row.get("digest") == plain[model]["digest"]
+        rows.append(row)
     return rows
 
 
@@ -117,7 +107,8 @@ def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list
                 return [{"model": model, "budget": budget, "error": "a worker ended early"}]
     for _ in range(rounds):
         for mode, worker in workers.items():
-            assert worker.stdin is not None and worker.stdout is not None
+            assert worker.stdin is not None
+            assert worker.stdout is not None
             worker.stdin.write("8\n")
             worker.stdin.flush()
             times[mode] += json.loads(worker.stdout.readline())
