@@ -1,6 +1,5 @@
 """Run an unmodified eager PyTorch training loop inside a hard memory budget."""
 
-import os as _os
 import sys as _sys
 
 try:
@@ -11,6 +10,7 @@ try:
         Stats,
         allow_replay,
         budget,
+        current_session,
         evict,
         install,
         is_resident,
@@ -21,7 +21,7 @@ try:
 except ImportError:
     # `python -m coop doctor` explains what is wrong, so it has to start. ("-m" is what sys.argv
     # begins with while the package of a `python -m` is imported.)
-    if _sys.argv[1:2] != ["doctor"] or _os.path.basename(_sys.argv[0]) not in ("-m", "coop"):
+    if _sys.argv[1:2] != ["doctor"] or _sys.argv[0].rpartition("/")[2] not in ("-m", "coop"):
         raise
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Stats",
     "allow_replay",
     "budget",
+    "current_session",
     "evict",
     "install",
     "is_resident",

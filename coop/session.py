@@ -29,6 +29,7 @@ __all__ = [
     "Stats",
     "allow_replay",
     "budget",
+    "current_session",
     "evict",
     "install",
     "is_resident",
@@ -151,6 +152,12 @@ class Session:
 
         save_snapshot(self.recording(), path)
 
+    def save_still(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as a PNG picture; needs matplotlib (the extra `plot`)."""
+        from coop.report import save_still
+
+        save_still(self.recording(), path, title)
+
     def _end_step(self) -> None:
         if self._meter is None:
             return
@@ -169,6 +176,11 @@ class Session:
 
 
 _session: Session | None = None
+
+
+def current_session() -> Session | None:
+    """The session that the program is in, if it is in a budget."""
+    return _session
 
 
 def _engine_of(tensor: Tensor) -> Any:
@@ -241,7 +253,7 @@ def budget(
             device=device,
             policy=policy,
             paranoid=paranoid,
-            **switches,  # type: ignore[arg-type]
+            **switches,
         )
     else:
         config = _config(parse_bytes(size), policy, switches, alignment=64)
@@ -302,7 +314,7 @@ def install(
         share = _parse_share(size)
         if share is None:
             _config(parse_bytes(size), policy, switches, alignment=512)  # mistakes are told now
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "CUDA is already started, and torch cannot change its allocator any more: call "
                 "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
@@ -347,7 +359,8 @@ def _warm_up(index: int) -> None:
     with torch.enable_grad():
         for dtype in (torch.float32, torch.bfloat16):
             a = torch.ones(16, 16, device=f"cuda:{index}", dtype=dtype, requires_grad=True)
-            torch.nn.functional.linear(a, a, a[0]).sum().backward()
+            total = torch.nn.functional.linear(a, a, a[0]).sum()
+            total.backward()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize(index)
 
 

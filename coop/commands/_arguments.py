@@ -1,13 +1,12 @@
 """Kinds of arguments that several commands take."""
 
 import argparse
-import os
 from pathlib import Path
 
 from coop.files import why_not_writable
 from coop.sizes import parse_bytes
 
-__all__ = ["output_path", "size"]
+__all__ = ["budget_size", "output_path", "size"]
 
 
 def size(text: str) -> int:
@@ -18,9 +17,16 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def budget_size(text: str) -> str:
+    """A size in bytes, or a share of a GPU's free memory, such as `80%`; as it was written."""
+    if not text.strip().endswith("%"):
+        size(text)
+    return text
+
+
 def output_path(text: str) -> Path:
     """A file that can be written; found out before the work, not after it."""
-    path = Path(os.path.abspath(text))
+    path = Path.cwd() / text
     reason = why_not_writable(path)
     if reason:
         raise argparse.ArgumentTypeError(reason)

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0: everything was bit-identical; 1: something was not, or coop did not fit."""
     try:
-        rows, threads = _measure(args.steps, args.report)
+        rows, machine = _measure(args.steps, args.report)
     except KeyboardInterrupt:
         print("coop demo: interrupted", file=sys.stderr)
         return 130
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"report": str(args.report), "rows": [asdict(row) for row in rows]}))
     else:
-        _print(rows, threads)
+        _print(rows, machine)
         print(f"report: {args.report}")
     ran = [row for row in rows if row.fitted]
     return 0 if rows[1].fitted and all(row.identical for row in ran) else 1
 
 
-def _measure(num_steps: int, report: Path) -> tuple[list[Row], int]:
+def _measure(num_steps: int, report: Path) -> tuple[list[Row], str]:
     from coop.demo.worker import supported_device
 
     job = {
@@ -107,9 +107,11 @@ def _measure(num_steps: int, report: Path) -> tuple[list[Row], int]:
             return _work({**job, **changes}, show)
 
         plain = work("plain")["result"]
-        # How much it holds without a limit; two steps, for the optimizer's state comes after one.
-        roomy = work("plain, measuring its memory", budget_bytes=ROOMY_BYTES, num_steps=2)
-        plain_bytes = int(roomy["result"]["stats"]["peak_bytes"])
+        plain_bytes = plain["peak_bytes"]
+        if plain_bytes is None:
+            # What it holds without a limit; in two steps, for the first makes the optimizer's state.
+            roomy = work("plain, measuring its memory", budget_bytes=ROOMY_BYTES, num_steps=2)
+            plain_bytes = int(roomy["result"]["stats"]["peak_bytes"])
         rows = [_row("plain", None, {"result": plain}, plain, plain_bytes)]
         for policy in POLICIES:
             ended = work(
@@ -119,7 +121,7 @@ def _measure(num_steps: int, report: Path) -> tuple[list[Row], int]:
                 report=str(report) if policy == "coop" else None,
             )
             rows.append(_row(policy, plain_bytes // 2, ended, plain, None))
-    return rows, plain["threads"]
+    return rows, plain["machine"]
 
 
 def _work(job: dict[str, Any], show: Callable[[int, float], None]) -> dict[str, Any]:
@@ -182,8 +184,8 @@ def _row(
     )
 
 
-def _print(rows: list[Row], threads: int) -> None:
-    title = f"a small GPT on the CPU, {threads} threads"
+def _print(rows: list[Row], machine: str) -> None:
+    title = f"a small GPT on {machine}"
     table = Table(title=title, title_justify="left", box=None, collapse_padding=True)
     table.add_column("run", no_wrap=True)
     for heading in ("peak", "s/step", "overhead", "evictions", "recomputed", "fragm.", "loss"):

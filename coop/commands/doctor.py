@@ -57,11 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _python() -> Iterator[Finding]:
-    version = platform.python_version()
-    if sys.version_info < (3, 10):
-        yield Finding("python", BROKEN, f"{version}, but coop needs 3.10", "install Python 3.10")
-    else:
-        yield Finding("python", OK, f"{version} ({sys.executable})")
+    yield Finding("python", OK, f"{platform.python_version()} ({sys.executable})")
     if platform.system() != "Linux":
         yield Finding("system", BROKEN, f"{platform.system()}, but coop needs Linux")
 
@@ -87,7 +83,7 @@ def _extension() -> Iterator[Finding]:
         if shutil.which(os.environ.get("CXX", "c++")) is None:
             yield Finding("compiler", BROKEN, "no C++ compiler", "apt-get install g++")
         return
-    devices = "CPU and CUDA" if hasattr(native.Engine, "cuda") else "CPU"
+    devices = "CPU and CUDA" if native.has_cuda else "CPU"
     yield Finding(
         "extension",
         OK,
@@ -112,7 +108,7 @@ def _devices() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(index)
         text = f"{device.name}, {format_bytes(device.total_memory)}, CUDA {torch.version.cuda}"
-        if hasattr(_C.Engine, "cuda"):
+        if _C.has_cuda:
             yield Finding(f"cuda:{index}", OK, text)
         else:
             text += "; but the extension was built without CUDA (no toolkit was found then)"

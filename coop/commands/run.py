@@ -15,15 +15,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+import torch
+
 import coop
-from coop.commands._arguments import output_path, size
+from coop._native import _C
+from coop.commands._arguments import budget_size, output_path
 from coop.session import PolicyName
-from coop.sizes import format_bytes, parse_bytes
+from coop.sizes import format_bytes
 
 POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
+DEVICES = ("cpu", "cuda")
 EPILOG = """
-The budget may also come from COOP_BUDGET (and the policy from COOP_POLICY), for workers that inherit
-the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
+The budget may also come from COOP_BUDGET (and the policy from COOP_POLICY), for workers that
+inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
 """
 
 
@@ -34,11 +38,16 @@ class _Wrong(Exception):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, then the script and what belongs to it."""
     parser.usage = (
-        "coop run --budget BYTES [--policy POLICY] [--report FILE] [--snapshot FILE] "
-        "(SCRIPT | -m MODULE) [ARGUMENT ...]"
+        "coop run --budget BYTES [--device DEVICE] [--policy POLICY] [--report FILE] "
+        "[--snapshot FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = EPILOG
-    parser.add_argument("--budget", metavar="BYTES", type=size, help="e.g. 8GiB, 600MB, 1048576")
+    parser.add_argument(
+        "--budget", metavar="BYTES", type=budget_size, help="e.g. 8GiB, 600MB; on a GPU also 80%%"
+    )
+    parser.add_argument(
+        "--device", choices=DEVICES, help="whose memory (default: the GPU's, if there is one)"
+    )
     parser.add_argument("--policy", choices=POLICIES, help="what to evict (default: coop)")
     parser.add_argument("--report", metavar="FILE", type=output_path, help="write an HTML report")
     parser.add_argument(
@@ -53,18 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs it in this process, so that its exit code and signals are this process's."""
     try:
-        budget_bytes = _budget(args.budget)
+        budget = _budget(args.budget)
+        device = _device(args.device)
         policy = _policy(args.policy)
         program = _module(args.script) if args.module else _script(args.script)
         events = args.report is not None or args.snapshot is not None
-        manager = coop.budget(budget_bytes, policy=policy, events=events)
+        manager = coop.budget(budget, device=device, policy=policy, events=events)
         stack = contextlib.ExitStack()
         session = stack.enter_context(manager)
     except (_Wrong, ValueError, RuntimeError) as error:
         print(f"coop run: {error}", file=sys.stderr)
         return 2
-    os.environ["COOP_BUDGET"] = str(budget_bytes)
-    os.environ["COOP_POLICY"] = policy
+    os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
     sys.argv = [args.script, *args.arguments]
     process = os.getpid()
     begin = time.perf_counter()
@@ -96,16 +105,27 @@ def run(args: argparse.Namespace) -> int:
     sys.exit(exit_code)
 
 
-def _budget(given: int | None) -> int:
+def _budget(given: str | None) -> str:
     if given is not None:
         return given
     text = os.environ.get("COOP_BUDGET")
     if not text:
         raise _Wrong("no budget: give one, as in --budget 8GiB, or set COOP_BUDGET")
     try:
-        return parse_bytes(text)
-    except ValueError as error:
+        return budget_size(text)
+    except argparse.ArgumentTypeError as error:
         raise _Wrong(f"COOP_BUDGET: {error}") from None
+
+
+def _device(given: str | None) -> str:
+    text = given or os.environ.get("COOP_DEVICE")
+    if not text:
+        return "cuda" if _C.has_cuda and torch.cuda.is_available() else "cpu"
+    if text not in DEVICES:
+        raise _Wrong(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
+    if text == "cuda" and not torch.cuda.is_available():
+        raise _Wrong("there is no CUDA device here: `coop doctor` says more")
+    return text
 
 
 def _policy(given: PolicyName | None) -> PolicyName:
@@ -116,7 +136,7 @@ def _policy(given: PolicyName | None) -> PolicyName:
     raise _Wrong(f"COOP_POLICY: {text!r} is not a policy; choose coop, dtr or dte")
 
 
-# --- what runs -------------------------------------------------------------------------------------
+# --- what runs ------------------------------------------------------------------------------------
 
 
 def _script(name: str) -> Callable[[], None]:
@@ -185,7 +205,7 @@ def _die_of_interrupt() -> NoReturn:
     raise AssertionError("not reached")
 
 
-# --- the end ---------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path]:
@@ -205,9 +225,7 @@ def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path
     return written
 
 
-def _print_summary(
-    session: coop.Session, policy: str, seconds: float, written: list[Path]
-) -> None:
+def _print_summary(session: coop.Session, policy: str, seconds: float, written: list[Path]) -> None:
     stats = session.stats()
     per_step = f" ({seconds / stats.num_steps:.3g} s each)" if stats.num_steps else ""
     search_us = stats.search_ns / max(stats.num_searches, 1) / 1e3

@@ -64,6 +64,6 @@ def train(num_steps: int, device: str) -> Iterator[tuple[float, nn.Module]]:
         optimizer.zero_grad()
         scores = model(chunks[:, :-1])
         loss = F.cross_entropy(scores.flatten(0, 1), chunks[:, 1:].flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         yield loss.item(), model

@@ -1,8 +1,8 @@
 """One training run of the demo, in a process of its own: plain, or inside a budget.
 
-Every run starts from the same empty process, so none inherits another's memory or warm caches, and a
-GPU's allocator can be put in place before CUDA starts. Prints lines of JSON: `{"step", "loss"}` for
-every step, then `{"result"}` or, when it does not fit, `{"failed"}`.
+Every run starts from the same empty process, so none inherits another's memory or warm caches, and
+a GPU's allocator can be put in place before CUDA starts. Prints lines of JSON: `{"step", "loss"}`
+for every step, then `{"result"}` or, when it does not fit, `{"failed"}`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import coop
+from coop._native import _C
 from coop.demo import gpt
 
 NUM_RECORDED_STEPS = 3  # at the end, so that timed steps are not slowed down by recording
@@ -25,8 +26,7 @@ NUM_RECORDED_STEPS = 3  # at the end, so that timed steps are not slowed down by
 
 def supported_device() -> str:
     """Where the demo trains: the GPU, if the engine can manage its memory."""
-    # The engine manages the CPU's memory only, so far.
-    return "cpu"
+    return "cuda" if torch.cuda.is_available() and _C.has_cuda else "cpu"
 
 
 def main(job: dict[str, Any]) -> int:
@@ -38,10 +38,12 @@ def main(job: dict[str, Any]) -> int:
     with contextlib.ExitStack() as stack:
         session = None
         if budget_bytes is not None:
-            session = stack.enter_context(coop.budget(budget_bytes, policy=job["policy"]))
+            session = stack.enter_context(
+                coop.budget(budget_bytes, device=job["device"], policy=job["policy"])
+            )
         begin = time.perf_counter()
         try:
-            for loss, model in gpt.train(num_steps, job["device"]):
+            for loss, model in gpt.train(num_steps, job["device"]):  # noqa: B007
                 seconds.append(time.perf_counter() - begin)
                 losses.append(loss.hex())
                 _tell(step=len(losses), loss=loss)
@@ -65,10 +67,18 @@ def main(job: dict[str, Any]) -> int:
             # The first step starts thread pools and makes the optimizer's state.
             "step_seconds": statistics.median(seconds[1:] or seconds),
             "stats": session.stats().as_dict() if session else None,
-            "threads": torch.get_num_threads(),
+            "machine": _machine(job["device"]),
+            # On a GPU; in main memory only a budget can tell.
+            "peak_bytes": torch.cuda.max_memory_allocated() if job["device"] == "cuda" else None,
         }
     )
     return 0
+
+
+def _machine(device: str) -> str:
+    if device == "cuda":
+        return f"an {torch.cuda.get_device_name()}"
+    return f"the CPU, {torch.get_num_threads()} threads"
 
 
 def _tell(**message: Any) -> None:

@@ -56,7 +56,8 @@ def render(recording: Recording, title: str = "") -> str:
         "COLUMNS": base64.b64encode(zlib.compress(columns, 6)).decode(),
     }
     # In one pass: a title may look like a name.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda name: parts[name[1]], (page / "page.html").read_text())
+    text = (page / "page.html").read_text()
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda name: parts[name[1]], text)
 
 
 def _columns(timeline: Timeline) -> tuple[bytes, list[dict[str, Any]]]:

@@ -80,7 +80,12 @@ function element(tag, text, parent) {
   if (parent) parent.append(made);
   return made;
 }
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// Asked for once: asking takes longer than drawing.
+const theme = new Map();
+function style(name) {
+  if (!theme.has(name)) theme.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return theme.get(name);
+}
 
 // --- drawing -------------------------------------------------------------------------------------
 
@@ -237,13 +242,14 @@ function drawMemory(strip) {
       if (low[x] < 0 || low[x] > least[i]) low[x] = least[i];
     }
   }
+  context.fillStyle = style("--held");
+  context.globalAlpha = 0.45;
   for (let x = 0; x < columns; x++) {
-    if (high[x] < 0) continue;
-    context.fillStyle = style("--held");
-    context.globalAlpha = 0.45;
-    context.fillRect(plot.x + x, Y(low[x]), 1, plot.y + plot.h - Y(low[x]));
-    context.globalAlpha = 1;
-    context.fillRect(plot.x + x, Y(high[x]) - 0.5, 1, Math.max(Y(low[x]) - Y(high[x]), 1));
+    if (high[x] >= 0) context.fillRect(plot.x + x, Y(low[x]), 1, plot.y + plot.h - Y(low[x]));
+  }
+  context.globalAlpha = 1;
+  for (let x = 0; x < columns; x++) {
+    if (high[x] >= 0) context.fillRect(plot.x + x, Y(high[x]) - 0.5, 1, Math.max(Y(low[x]) - Y(high[x]), 1));
   }
   stepLines(strip, false);
   context.strokeStyle = context.fillStyle = style("--budget");
@@ -270,10 +276,12 @@ function drawChurn(strip) {
   let most = 1;
   for (let x = 0; x < columns; x++) most = Math.max(most, out[x], back[x]);
   const middle = plot.y + plot.h / 2, scale = (plot.h / 2 - 2) / most;
+  context.fillStyle = color(EVICTED);
   for (let x = 0; x < columns; x++) {
-    context.fillStyle = color(EVICTED);
     if (out[x]) context.fillRect(plot.x + x, middle, 1.5, Math.max(out[x] * scale, 1));
-    context.fillStyle = color(RECOMPUTED);
+  }
+  context.fillStyle = color(RECOMPUTED);
+  for (let x = 0; x < columns; x++) {
     if (back[x]) context.fillRect(plot.x + x, middle - Math.max(back[x] * scale, 1), 1.5, Math.max(back[x] * scale, 1));
   }
   context.fillStyle = style("--line");
@@ -285,7 +293,7 @@ function drawForced(strip) {
   const { context, plot } = strip;
   clear(strip);
   let most = 0.01;
-  for (const free of data.forced_free) most = Math.max(most, free);
+  for (const free of data.forced_free) most = Math.max(most, free * 1.1);
   context.fillStyle = style("--text");
   context.globalAlpha = 0.7;
   for (let i = 0; i < data.forced_time.length; i++) {
@@ -376,7 +384,7 @@ function listen() {
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
   window.addEventListener("resize", layout);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dirty = true; });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme.clear(); dirty = true; });
 }
 
 // --- hovering ------------------------------------------------------------------------------------

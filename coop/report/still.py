@@ -1,4 +1,4 @@
-"""A still picture of the arena, for documents. Needs matplotlib (`pip install 'torch-coop[plot]'`)."""
+"""A still picture of the arena, for documents. Needs matplotlib (the extra `plot`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def save_still(
     held, arena = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
     seconds = timeline.curve[:, 0] / 1e9
     held.fill_between(seconds, timeline.curve[:, 2] / MIB, step="post", color="#6b8fc4", lw=0)
-    held.axhline(budget / MIB, color="#b42318", ls="--", label=f"budget {format_bytes(int(budget))}")
+    label = f"budget {format_bytes(int(budget))}"
+    held.axhline(budget / MIB, color="#b42318", ls="--", label=label)
     held.set_ylabel("held, MiB")
     held.set_ylim(0, budget / MIB * 1.1)
     held.legend(loc="lower right")

@@ -116,7 +116,8 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
 def _is_kind(events: Array, *kinds: EventKind) -> Array:
     table = np.zeros(256, dtype=bool)
     table[list(kinds)] = True
-    return table[events["kind"]]
+    found: Array = table[events["kind"]]
+    return found
 
 
 def _lives(events: Array, clock: Array, end_ns: int) -> Lives:

@@ -216,6 +216,8 @@ void Core::log_events(bool on) {
   if (on == events_.enabled) return;
   events_.enabled = on;
   if (!on) return;
+  events_.events.clear();
+  events_.num_dropped = 0;
   std::vector<const Arena*> arenas{&arena_};
   for (const auto& extent : small_.extents()) arenas.push_back(extent.get());
   auto is_extent = [&](const Block& block) {

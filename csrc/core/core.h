@@ -115,7 +115,7 @@ class Core {
   void reset_peak() { peak_ = held_; }
   const Arena& arena() const { return arena_; }
   EventLog& events() { return events_; }
-  // Turned on, the log starts with what is held now.
+  // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   double clock() const { return clock_; }
   void set_current_op(int32_t op) { current_op_ = op; }

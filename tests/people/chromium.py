@@ -18,8 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+EXECUTABLE = next(filter(None, map(shutil.which, NAMES)), None)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
 
 
 class Page:
@@ -32,9 +40,9 @@ class Page:
         self._read, answers = os.pipe()
         # The browser reads file 3 and writes file 4.
         script = f'exec "$@" 3<&{commands} 4>&{answers}'
-        flags = (*FLAGS, "--remote-debugging-pipe", f"--user-data-dir={self._profile}")
+        flags = (*FLAGS, f"--user-data-dir={self._profile}", f"--window-size={width},{height}")
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "chromium", EXECUTABLE, *flags, f"--window-size={width},{height}"],
+            ["bash", "-c", script, "chromium", EXECUTABLE, *flags],
             pass_fds=(commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
