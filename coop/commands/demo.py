@@ -109,7 +109,7 @@ def _measure(num_steps: int, report: Path) -> tuple[list[Row], str]:
         plain = work("plain")["result"]
         plain_bytes = plain["peak_bytes"]
         if plain_bytes is None:
-            # What it holds without a limit; in two steps, for the first makes the optimizer's state.
+            # What it holds without a limit; the first of two steps makes the optimizer's state.
             roomy = work("plain, measuring its memory", budget_bytes=ROOMY_BYTES, num_steps=2)
             plain_bytes = int(roomy["result"]["stats"]["peak_bytes"])
         rows = [_row("plain", None, {"result": plain}, plain, plain_bytes)]

@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
             print("coop run: interrupted", file=sys.stderr)
     except BaseException as error:
         exit_code = 1
-        sys.excepthook(type(error), error, _without_own_frames(error.__traceback__))
+        error.__traceback__ = _without_own_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
     seconds = time.perf_counter() - begin
     if os.getpid() != process:
         stack.pop_all()  # a fork of the script: the budget is its parent's
