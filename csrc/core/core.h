@@ -120,6 +120,8 @@ class Core {
   void reset_peak() { peak_ = held_; }
   const Arena& arena() const { return arena_; }
   EventLog& events() { return events_; }
+  // Turned on, the log starts anew, with what is held now.
+  void log_events(bool on);
   double clock() const { return clock_; }
   void set_current_op(int32_t op) { current_op_ = op; }
   int64_t last_serial() const { return next_serial_; }
@@ -152,7 +154,7 @@ class Core {
 
   // memory (core.cc)
   Bytes place_or_evict(Value* value, Bytes bytes, Side side);
-  void place(Value* value, bool small, Side side);
+  void place(Value* value, Bytes bytes, bool small, Side side);
   bool place_small(Value* value);
   void evict_window(const Window& window);
   void evict_value(Value* value);

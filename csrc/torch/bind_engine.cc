@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <limits>
+
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
@@ -156,10 +158,24 @@ void bind_engine(py::module_& m) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
              engine.core().reset_peak();
            })
-      .def("log_events",
-           [](Engine& engine, bool on) {
+      .def(
+          "log_events",
+          [](Engine& engine, bool on, size_t limit) {
+            const std::lock_guard<std::mutex> guard(engine.mutex());
+            engine.core().events().limit = limit;
+            engine.core().log_events(on);
+          },
+          py::arg("on"), py::arg("limit") = std::numeric_limits<size_t>::max())
+      .def("num_dropped_events",
+           [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
-             engine.core().events().enabled = on;
+             return engine.core().events().num_dropped;
+           })
+      .def("pin_reasons",
+           [](Engine& engine) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const std::vector<const char*>& reasons = engine.core().events().reasons;
+             return std::vector<std::string>(reasons.begin(), reasons.end());
            })
       .def("events", [](Engine& engine) {
         const std::lock_guard<std::mutex> guard(engine.mutex());

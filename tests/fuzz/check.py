@@ -22,7 +22,21 @@ SMALLEST_BYTES = 64 * 2**10
 GRAIN_BYTES = 4096
 # These are many operators: what they had done when one of them did not fit stays done.
 COMPOUND = frozenset(
-    ["backward", "grad", "checkpoint", "step", "numpy", "out", "scatter", "foreach", "layer", "assign", "random", "seed", "leaf"]
+    [
+        "backward",
+        "grad",
+        "checkpoint",
+        "step",
+        "numpy",
+        "out",
+        "scatter",
+        "foreach",
+        "layer",
+        "assign",
+        "random",
+        "seed",
+        "leaf",
+    ]
 )
 
 
