@@ -210,8 +210,8 @@ def install(
 ) -> Session:
     """Give every GPU of this process a budget of `size`, from now on.
 
-    Must be called before CUDA is started: at the top of the program, before any `.cuda()`. Takes the
-    memory at once, so the bound is physical. Arguments as for `budget`.
+    Must be called before CUDA is started: at the top of the program, before any `.cuda()`. Takes
+    the memory at once, so the bound is physical. Arguments as for `budget`.
     """
     global _cuda_size
     if torch.device(device).type != "cuda":

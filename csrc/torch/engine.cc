@@ -83,8 +83,9 @@ Engine* active_engine(c10::Device device) {
   return registry().active[index_of(device)].load(std::memory_order_acquire);
 }
 
-Engine* active_engine(const torch::jit::Stack& stack, size_t num_arguments) {
+Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (Engine* sole = registry().sole.load(std::memory_order_acquire)) return sole;
+  const size_t num_arguments = op.schema().arguments().size();
   for (size_t i = stack.size() - num_arguments; i < stack.size(); ++i) {
     c10::IValue argument = stack[i];
     if (argument.isTensorList() && !argument.toTensorList().empty()) {

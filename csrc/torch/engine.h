@@ -58,11 +58,10 @@ struct Call {
   std::vector<Storage*> storages;  // inputs in the arena
   std::vector<c10::IValue> arguments;
   Operation operation;
+  bool records = true;         // a record is possible
   bool understood = true;      // all arguments can be frozen
   const char* refusal = nullptr;
   RngState rng;
-  Flags flags;
-  c10::impl::LocalDispatchKeySet dispatch{{}};
   Side side = Side::kRight;
   int64_t begin_serial = 0;
   double bytes_moved = 0;
@@ -166,7 +165,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
 // The engine for an operator: that of the first argument on a device with one.
-Engine* active_engine(const torch::jit::Stack& stack, size_t num_arguments);
+Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();

@@ -74,8 +74,8 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   if (value.isTensor()) {
     f(value.toTensor(), -1);
   } else if (value.isTensorList()) {
-    const auto list = value.toTensorList();
-    for (size_t i = 0; i < list.size(); ++i) f(at::Tensor(list.get(i)), static_cast<int32_t>(i));
+    const c10::ArrayRef<c10::IValue> list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) f(list[i].toTensor(), static_cast<int32_t>(i));
   } else if (value.isList()) {
     const auto& list = value.toListRef();
     for (size_t i = 0; i < list.size(); ++i) {
@@ -95,7 +95,7 @@ int64_t now_ns() {
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Engine* engine = active_engine(*stack, op.schema().arguments().size());
+  Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
@@ -144,6 +144,9 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const size_t num_arguments = info.arguments.size();
   const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
+  // What an optimizer writes in place becomes a root: there is nothing to freeze.
+  const bool optimizing = is_optimizing();
+  call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
   const bool writes =
       info.training_argument < 0 ||
       (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
@@ -164,10 +167,8 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
-  const bool left = info.expensive || factory || is_optimizing();
+  const bool left = info.expensive || factory || optimizing;
   call.side = left ? Side::kLeft : Side::kRight;
-  call.dispatch = c10::impl::tls_local_dispatch_key_set();
-  call.flags = Flags::current();
 }
 
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
@@ -198,7 +199,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     }
     return;
   }
-  entry.frozen.set(tensor);
+  if (call.records) entry.frozen.set(tensor);
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
@@ -251,9 +252,8 @@ void Engine::begin(Call& call) {
         if (!records && externals_.count(tensor.impl) == 0) continue;
         storage = external(tensor.impl);
       }
-      bool known = false;
-      for (const Write& write : writes) known |= write.storage == storage;
-      if (known) continue;
+      if (storage->writers > 0) continue;  // under another name
+      storage->writers = 1;
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root;
@@ -318,7 +318,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     const torch::jit::Stack& stack, Cost measured) {
   const OpInfo& info = *call.info;
-  const size_t num_results = op.schema().returns().size();
+  const size_t num_results = info.num_results;
   const c10::IValue* results = stack.data() + stack.size() - num_results;
   bool sweep = false;
   bool trash = false;
@@ -338,7 +338,9 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
-    if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
+    if (recordable && call.records && call.refusal == nullptr && call.understood) {
+      frozen = freeze(call, op, keys);
+    }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(),
                  call.fresh.data(), call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
@@ -381,8 +383,8 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->info = call.info;
   frozen->op_id = call.info->id;
   frozen->keys = keys;
-  frozen->dispatch = call.dispatch;
-  frozen->flags = call.flags;
+  frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  frozen->flags = Flags::current(call.info->expensive);
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->num_fresh = call.fresh.size();
@@ -527,7 +529,7 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (record.rng.is_set()) rng.emplace(record.rng);
       record.op.redispatchBoxed(record.keys, &stack);
       // Take the storages out of the tensors that were made.
-      const size_t num_results = record.op.schema().returns().size();
+      const size_t num_results = record.info->num_results;
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
         for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
           if (!tensor.defined() || !tensor.has_storage()) return;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/function_schema.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -144,6 +145,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     }
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
   }
+  info.num_results = schema.returns().size();
   bool all_views = !schema.returns().empty();
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) {
@@ -210,20 +212,19 @@ Table& table() {
 }  // namespace
 
 const OpInfo& op_info(const c10::OperatorHandle& op) {
-  // One map per thread: no lock on the way of an operator.
-  struct Cache {
+  // A direct-mapped cache per thread: no lock and no search on the way of an operator. The hash of a
+  // handle is the address of its definition, so equal hashes are equal operators.
+  struct Entry {
+    size_t hash = 0;
     int64_t generation = -1;
-    std::unordered_map<c10::OperatorHandle, const OpInfo*> map;
+    const OpInfo* info = nullptr;
   };
-  static thread_local Cache cache;
+  static thread_local std::array<Entry, 1024> cache;
   Table& shared = table();
   const int64_t generation = shared.generation.load(std::memory_order_acquire);
-  if (cache.generation != generation) {
-    cache.map.clear();
-    cache.generation = generation;
-  }
-  const auto found = cache.map.find(op);
-  if (found != cache.map.end()) return *found->second;
+  const size_t hash = std::hash<c10::OperatorHandle>()(op);
+  Entry& cached = cache[(hash >> 4) % cache.size()];
+  if (cached.hash == hash && cached.generation == generation) return *cached.info;
   const std::lock_guard<std::mutex> guard(shared.mutex);
   const OpInfo*& entry = shared.by_handle[op];
   if (entry == nullptr) {
@@ -232,7 +233,7 @@ const OpInfo& op_info(const c10::OperatorHandle& op) {
     shared.infos.push_back(std::move(info));
     entry = &shared.infos.back();
   }
-  cache.map[op] = entry;
+  cached = {hash, generation, entry};
   return *entry;
 }
 

@@ -43,6 +43,7 @@ struct OpInfo {
   bool takes_storages = false;  // not tensors over them
   FlopFormula flops = FlopFormula::kNone;
 
+  size_t num_results = 0;
   std::vector<ArgumentKind> arguments;
   std::vector<bool> writes;      // by argument, from the schema or from the table of hidden writes
   bool has_writes = false;
