@@ -242,6 +242,7 @@ def main() -> int:
     if args.deterministic:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.deterministic = True
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic
     session = None
     nondeterministic = set()
     try:

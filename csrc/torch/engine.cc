@@ -117,6 +117,11 @@ void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {
   all.sole.store(count == 1 ? sole : nullptr, std::memory_order_release);
 }
 
+FailedAllocations& failed_allocations() {
+  static thread_local FailedAllocations failed;
+  return failed;
+}
+
 Side& current_side() {
   static thread_local Side side = Side::kLeft;
   return side;
@@ -186,6 +191,8 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   } catch (OutOfBudget& error) {
     num_storages_.fetch_sub(1, std::memory_order_relaxed);
     error.shortage.wanted = bytes;
+    ++failed_allocations().count;
+    failed_allocations().last = error.shortage;
     throw BudgetExceeded(error);
   }
 }

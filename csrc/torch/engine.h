@@ -47,6 +47,7 @@ struct TensorArgument {
   FrozenTensor frozen;
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
+  Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool written = false;
 };
@@ -166,6 +167,14 @@ Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
 // The engine for an operator: that of the first argument on a device with one.
 Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+// The last allocation that failed on this thread, and how many have. Some libraries catch the error
+// and go on with another algorithm, whose results differ in their last bits.
+struct FailedAllocations {
+  int64_t count = 0;
+  Shortage last;
+};
+FailedAllocations& failed_allocations();
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();

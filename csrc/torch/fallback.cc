@@ -88,6 +88,13 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   }
 }
 
+// An allocation failed and the operator went on with something else, for example another algorithm
+// of cuDNN's: its results need not be the same bits. Where cuDNN's benchmark mode chooses by
+// trying, they never are.
+bool went_another_way(int64_t failures) {
+  return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -275,6 +282,9 @@ void Engine::begin(Call& call) {
     lock.unlock();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   }
+  for (TensorArgument& tensor : call.tensors) {
+    if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
+  }
   const bool trash = !trash_.empty();
   lock.unlock();
   if (trash) empty_trash();
@@ -293,12 +303,17 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
                             : default_generator(memory_->device()));
   }
   int64_t measured = 0;
+  const int64_t failures = failed_allocations().count;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const SideScope side(call.side);
     if (config_.measure) measured = -now_ns();
     op.redispatchBoxed(keys, stack);
     if (config_.measure) measured += now_ns();
+    if (went_another_way(failures)) {
+      torch::jit::drop(*stack, info.num_results);
+      throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+    }
   } catch (const BudgetExceeded& error) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
@@ -392,8 +407,12 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   for (TensorArgument& tensor : call.tensors) {
     FrozenTensor& target = tensor.frozen;
     if (target.defined && tensor.storage_bytes > 0) {
-      Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
-      Value* value = storage->value;
+      Storage* storage = tensor.storage;
+      Value* value = tensor.value;
+      if (storage == nullptr) {
+        storage = external(tensor.impl);
+        value = storage->value;
+      }
       for (size_t w = 0; w < writes.size(); ++w) {
         if (writes[w].storage != storage) continue;
         value = writes[w].old;
@@ -527,7 +546,11 @@ void Engine::replay(Record& base, Storage** outputs) {
       const FlagsGuard flags(record.flags);
       std::optional<RngState::Guard> rng;
       if (record.rng.is_set()) rng.emplace(record.rng);
+      const int64_t failures = failed_allocations().count;
       record.op.redispatchBoxed(record.keys, &stack);
+      if (went_another_way(failures)) {
+        throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+      }
       // Take the storages out of the tensors that were made.
       const size_t num_results = record.info->num_results;
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
