@@ -260,8 +260,9 @@ void Core::abort(Operation& operation) {
 
 void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
 
-// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has survived
-// a whole step, and what still depends on records older than that is settled: records never pile up.
+// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has
+// survived a whole step, and what still depends on records older than that is settled: records
+// never pile up.
 void Core::end_step(bool boundary) {
   const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
   step_begin_serial_ = 0;
