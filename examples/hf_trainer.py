@@ -1,7 +1,7 @@
 """A Hugging Face `Trainer` inside a budget; its log lines say what that costs.
 
-    pip install 'torch-coop[hf]'
-    python examples/hf_trainer.py
+pip install 'torch-coop[hf]'
+python examples/hf_trainer.py
 """
 
 import tempfile
@@ -12,7 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 import coop
 from coop.integrations.hf import CoopCallback
 
-CONFIG = GPT2Config(n_layer=4, n_head=4, n_embd=128, n_positions=128, vocab_size=512, bos_token_id=0, eos_token_id=0)
+CONFIG = GPT2Config(
+    n_layer=4, n_head=4, n_embd=128, n_positions=128, vocab_size=512, bos_token_id=0, eos_token_id=0
+)
 
 
 def main(budget: str = "48MiB") -> Trainer:

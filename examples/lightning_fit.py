@@ -1,7 +1,7 @@
 """A Lightning `Trainer` inside a budget; what that costs is logged with the other metrics.
 
-    pip install 'torch-coop[lightning]'
-    python examples/lightning_fit.py
+pip install 'torch-coop[lightning]'
+python examples/lightning_fit.py
 """
 
 import torch

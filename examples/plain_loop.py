@@ -1,6 +1,6 @@
 """An ordinary training loop inside a budget: one line more than without.
 
-    python examples/plain_loop.py
+python examples/plain_loop.py
 """
 
 import torch

@@ -410,7 +410,7 @@ function describe(i) {
     `${bytesText(data.bytes[i])} at ${bytesText(data.offset[i])}, ${kind.name}` + (flags & 64 ? ", pinned" : ""),
   ];
   if (data.cost[i]) lines.push(`costs ${timeText(data.cost[i])} to recompute, without its inputs`);
-  if (flags & 32) lines.push(`recomputed here, for the ${data.number[i] - 1}. time`);
+  if (flags & 32) lines.push(`recomputation ${data.number[i] - 1} of this value`);
   lines.push(`from ${timeText(data.begin[i])} to ${timeText(data.end[i])}: ${ENDS[(flags >> 3) & 3]}`);
   lines.push(`value ${data.value[i]}`);
   return { operator: facts.operators[data.op[i]] ?? "outside of operators", text: lines.join("\n") };
