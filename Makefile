@@ -16,7 +16,7 @@ CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test lint format bench-core bench-engine demo clean
+.PHONY: help venv build build-debug test test-operators fuzz lint format bench-core bench-engine demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ test: venv build build-debug  ## lint, then all tests on the release build and t
 	@$(MAKE) --no-print-directory lint
 	COOP_DEBUG=0 $(PY) -m pytest
 	COOP_DEBUG=1 $(PY) -m pytest -m debug_build
+
+test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
+	COOP_DEBUG=0 $(PY) -m tests.operators.survey --all
+
+# Goes on where it was stopped; FUZZ="--operators 10000000" runs more.
+fuzz: build  ## run random programs, 1,000,000 operators in all
+	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
 
 lint: venv  ## check formatting, style and types
 	$(PY) -m ruff check .

@@ -42,6 +42,8 @@ PolicyName = Literal["coop", "dtr", "dte"]
 
 # Below this not even the area for small tensors has room.
 SMALLEST_BUDGET_BYTES = 64 * 1024
+# Values up to this size are never evicted.
+SMALL_BYTES = 10 * 1024
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Session:
         self._policy = policy
         self._device = device
         self._final: Stats | None = None
+        self._pinned: dict[str, str] = {}
         self._recorded = False
         self._recording: Recording | None = None
         self._failures: list[Failure] = []
@@ -98,6 +101,11 @@ class Session:
     def stats(self) -> Stats:
         """What happened so far; after the budget was left, what had happened by then."""
         return self._final or Stats(**self._engine.stats())
+
+    def pinned_operators(self) -> dict[str, str]:
+        """Operators whose results stayed in memory because they are not recomputed, and why."""
+        engine = self._engine
+        return self._pinned if engine is None else dict(engine.pinned_operators())
 
     def reset_peak(self) -> None:
         """Forget the peak: `peak_bytes` counts from what is held now."""
@@ -167,6 +175,7 @@ class Session:
 
     def _close(self) -> list[str]:
         self._final = self.stats()
+        self._pinned = self.pinned_operators()
         if self._recorded:
             self._recording = self.recording()
             self._engine.log_events(False)
@@ -191,13 +200,15 @@ def _engine_of(tensor: Tensor) -> Any:
     return _session._engine
 
 
-def _config(num_bytes: int, policy: str, switches: dict[str, bool], alignment: int) -> Any:
+def _config(
+    num_bytes: int, policy: str, switches: dict[str, bool], small_bytes: int, alignment: int
+) -> Any:
     if num_bytes < SMALLEST_BUDGET_BYTES:
         raise ValueError(
             f"a budget of {num_bytes} bytes is too small: at least "
             f"{format_bytes(SMALLEST_BUDGET_BYTES)}"
         )
-    return _C.Config(num_bytes, policy, alignment=alignment, **switches)
+    return _C.Config(num_bytes, policy, alignment=alignment, small_bytes=small_bytes, **switches)
 
 
 @contextlib.contextmanager
@@ -212,6 +223,7 @@ def budget(
     measure_costs: bool = False,
     events: bool = False,
     paranoid: bool = False,
+    small_bytes: int = SMALL_BYTES,
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
@@ -235,6 +247,7 @@ def budget(
             estimate (CPU only). Decisions then differ from run to run; results do not.
         events: remember what happens to every block, for `session.save_report`.
         paranoid: evict everything that can be after every operator. For tests.
+        small_bytes: values up to this size live in an area of their own and are never evicted.
 
     Raises:
         OutOfBudgetError: by an operator that does not fit. Recoverable.
@@ -253,10 +266,11 @@ def budget(
             device=device,
             policy=policy,
             paranoid=paranoid,
+            small_bytes=small_bytes,
             **switches,
         )
     else:
-        config = _config(parse_bytes(size), policy, switches, alignment=64)
+        config = _config(parse_bytes(size), policy, switches, small_bytes, alignment=64)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
         session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy, "cpu")
     if events:
@@ -293,6 +307,7 @@ def install(
     partition: bool = True,
     inplace: bool = True,
     paranoid: bool = False,
+    small_bytes: int = SMALL_BYTES,
 ) -> Session:
     """Give every GPU of this process a budget of `size`, from now on.
 
@@ -313,7 +328,8 @@ def install(
     if _cuda_size is None:
         share = _parse_share(size)
         if share is None:
-            _config(parse_bytes(size), policy, switches, alignment=512)  # mistakes are told now
+            # Mistakes are told now.
+            _config(parse_bytes(size), policy, switches, small_bytes, alignment=512)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "CUDA is already started, and torch cannot change its allocator any more: call "
@@ -325,7 +341,8 @@ def install(
             free_bytes = torch.cuda.mem_get_info(used)[0]
             num_bytes = parse_bytes(size) if share is None else int(free_bytes * share)
             profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-            return _config(num_bytes, policy, switches, alignment=512), profile, False, paranoid
+            config = _config(num_bytes, policy, switches, small_bytes, alignment=512)
+            return config, profile, False, paranoid
 
         _C.install_cuda(configure)
         _cuda_size = size
@@ -400,24 +417,50 @@ def allow_replay(operator: str) -> None:
     _C.allow_replay(operator)
 
 
-# A raw pointer that left torch (a NumPy array, an address) must stay valid: its storage is pinned.
+# A raw pointer that left torch must stay valid: its storage is pinned. Memory that is shared (a
+# NumPy array) may be written too, unseen: nothing is recomputed from it. An address alone (libraries
+# compare those of parameters) is taken as not written through.
 _RAW_POINTER_METHODS = ("numpy", "data_ptr", "__dlpack__")
 
 
-def _pinning(method: Callable[..., Any]) -> Callable[..., Any]:
+def _pinning(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
     def pin_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        if _session is not None and _engine_of(self).owns(self):
-            _engine_of(self).pin(self, True)
+        if _session is not None:
+            engine = _engine_of(self)
+            if name != "data_ptr":
+                engine.expose(self)
+            elif engine.owns(self):
+                engine.pin(self, True)
         return result
 
     return pin_and_call
 
 
+# They read the bytes without an operator, at once.
+_READING_METHODS = ("tolist", "share_memory_", "__deepcopy__")
+
+
+def _materializing(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
+    def materialize_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if _session is not None and _session._engine.owns(self):
+            _session._engine.materialize(self)
+        return method(self, *args, **kwargs)
+
+    return materialize_and_call
+
+
 def _guard_raw_pointers() -> None:
+    for name in _READING_METHODS:
+        _saved_methods[name] = torch.Tensor.__dict__.get(name)
+        setattr(torch.Tensor, name, _materializing(name))
     for name in _RAW_POINTER_METHODS:
         _saved_methods[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, _pinning(getattr(torch.Tensor, name)))
+        setattr(torch.Tensor, name, _pinning(name))
 
 
 def _release_raw_pointers() -> None:

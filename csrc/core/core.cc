@@ -64,6 +64,7 @@ Storage* Core::allocate(Bytes bytes, Side side) {
 // Gives the value a block, or recycles it and throws. `bytes` as asked for.
 void Core::place(Value* value, Bytes bytes, bool small, Side side) {
   try {
+    if (fail_in_ > 0 && --fail_in_ == 0) throw OutOfBudget(shortage(value->bytes));
     if (!small || !place_small(value)) {
       const Side end = config_.partition ? side : Side::kLeft;
       value->offset = place_or_evict(value, value->bytes, end);
@@ -264,6 +265,11 @@ void Core::storage_died(Storage* storage) {
   delete storage;
   reconsider(value);
   COOP_DEBUG_ASSERT(is_valid());
+}
+
+void Core::grow(Bytes bytes) {
+  arena_.grow(arena_.rounded(bytes));
+  config_.budget = arena_.end();
 }
 
 Stats Core::stats() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -94,6 +95,9 @@ class Core {
   void evict_all();              // everything that can be
   void pin(Storage* storage, const char* reason);
   void unpin(Storage* storage);
+  // Others may write the bytes from now on, unseen: what was made from them is settled (Rule 6).
+  // Resident content only. The host must not record what reads it any more.
+  void expose(Storage* storage);
   // Drops how the content was made (Rule 11): it is never evicted again. Resident content only.
   void make_root(Storage* storage);
 
@@ -104,7 +108,8 @@ class Core {
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
-  std::vector<Storage*> resident_storages() const;
+  // The budget is over: there is room to bring everything back.
+  void grow(Bytes bytes);
   // What is resident becomes a root: nothing is evicted or replayed after this.
   void forget_records();
 
@@ -134,6 +139,10 @@ class Core {
       for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).blocks[i]);
     }
   }
+
+  // The n-th placement from now on fails as if nothing could be evicted; 0: none. Returns what was
+  // left of the last such n. For tests of what follows an error.
+  int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
 
   bool is_valid() const;
 
@@ -210,6 +219,7 @@ class Core {
   Stats stats_;
   double clock_ = 0;
   int32_t current_op_ = 0;
+  int64_t fail_in_ = 0;
 
   std::deque<Value> values_;
   std::vector<int32_t> unused_values_;

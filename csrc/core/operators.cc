@@ -260,8 +260,9 @@ void Core::abort(Operation& operation) {
 
 void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
 
-// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has survived
-// a whole step, and what still depends on records older than that is settled: records never pile up.
+// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has
+// survived a whole step, and what still depends on records older than that is settled: records
+// never pile up.
 void Core::end_step(bool boundary) {
   const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
   step_begin_serial_ = 0;
@@ -329,6 +330,13 @@ void Core::unpin(Storage* storage) {
   refresh(storage->value);
 }
 
+void Core::expose(Storage* storage) {
+  COOP_ASSERT(storage->value->is_resident());
+  storage->exposed = true;
+  root(storage->value);
+  if (storage->value->users != nullptr) settle(storage);
+}
+
 void Core::make_root(Storage* storage) {
   if (storage->value->is_resident()) root(storage->value);
 }
@@ -337,15 +345,6 @@ std::vector<Storage*> Core::evicted_storages() const {
   std::vector<Storage*> result;
   for (const Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
     if (!value->is_resident()) result.push_back(value->storage);
-  }
-  return result;
-}
-
-std::vector<Storage*> Core::resident_storages() const {
-  std::vector<Storage*> result;
-  for (const Value& value : values_) {
-    const bool live = value.serial != 0 && value.storage != nullptr;
-    if (live && value.is_resident() && value.external == nullptr) result.push_back(value.storage);
   }
   return result;
 }

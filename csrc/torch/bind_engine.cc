@@ -110,10 +110,16 @@ void bind_engine(py::module_& m) {
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
       .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
+      .def("pinned_operators", &Engine::pinned_operators)
+      .def("fail_placement",
+           [](Engine& engine, int64_t n) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             return engine.core().fail_placement(n);
+           })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
       .def("owns", [](Engine& engine, const at::Tensor& t) {
-        return engine.find(storage_of(t)) != nullptr;
+        return t.defined() && t.has_storage() && engine.find(storage_of(t)) != nullptr;
       })
       .def("is_resident",
            [](Engine& engine, const at::Tensor& t) {
@@ -135,6 +141,11 @@ void bind_engine(py::module_& m) {
              translated("coop.pin", [&] {
                engine.pin(storage_of(t), raw ? "a raw pointer to it was taken" : "coop.pin");
              });
+           })
+      .def("expose",
+           [](Engine& engine, const at::Tensor& t) {
+             if (!t.defined() || !t.has_storage()) return;
+             translated("coop.pin", [&] { engine.expose(storage_of(t)); });
            })
       .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })
       .def("is_valid",
@@ -190,6 +201,19 @@ void bind_engine(py::module_& m) {
 #else
   m.attr("has_cuda") = false;
 #endif
+  m.def("operator_info", [](const std::string& name, const std::string& overload) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op) throw py::key_error(name + "." + overload);
+    const OpInfo& info = op_info(*op);
+    py::dict result;
+    result["writes"] = info.writes;
+    result["overwrites"] = info.overwrites;
+    result["training_argument"] = info.training_argument;
+    result["passes_through"] = info.passes_through;
+    result["seeded"] = info.seeded;
+    result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
   m.def("operator_names", [] {
     std::vector<std::string> names;
     for (int32_t i = 0; i < num_op_infos(); ++i) names.push_back(op_info(i).name);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "core/check.h"
 
@@ -127,6 +128,11 @@ Side& current_side() {
   return side;
 }
 
+int& operator_depth() {
+  static thread_local int depth = 0;
+  return depth;
+}
+
 void set_thread_enabled(bool enabled) {
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, enabled);
 }
@@ -173,28 +179,34 @@ c10::DataPtr Engine::data_ptr(Storage& storage) const {
 
 c10::DataPtr Engine::allocate(Bytes bytes) {
   num_storages_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard<std::mutex> guard(mutex_);
-  for (Storage* storage : memory_->completed(/*wait=*/false)) core_.storage_died(storage);
-  try {
-    Storage* storage = nullptr;
+  std::optional<OutOfBudget> failure;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    for (Storage* storage : memory_->completed(/*wait=*/false)) core_.storage_died(storage);
     try {
-      storage = core_.allocate(bytes + header_bytes_, current_side());
-    } catch (const OutOfBudget&) {
-      // Other streams may still hold what is missing.
-      const std::vector<Storage*> freed = memory_->completed(/*wait=*/true);
-      if (freed.empty()) throw;
-      for (Storage* dead : freed) core_.storage_died(dead);
-      storage = core_.allocate(bytes + header_bytes_, current_side());
+      Storage* storage = nullptr;
+      try {
+        storage = core_.allocate(bytes + header_bytes_, current_side());
+      } catch (const OutOfBudget&) {
+        // Other streams may still hold what is missing.
+        const std::vector<Storage*> freed = memory_->completed(/*wait=*/true);
+        if (freed.empty()) throw;
+        for (Storage* dead : freed) core_.storage_died(dead);
+        storage = core_.allocate(bytes + header_bytes_, current_side());
+      }
+      memory_->allocated(storage);
+      return data_ptr(*storage);
+    } catch (const OutOfBudget& error) {
+      failure = error;
     }
-    memory_->allocated(storage);
-    return data_ptr(*storage);
-  } catch (OutOfBudget& error) {
-    num_storages_.fetch_sub(1, std::memory_order_relaxed);
-    error.shortage.wanted = bytes;
-    ++failed_allocations().count;
-    failed_allocations().last = error.shortage;
-    throw BudgetExceeded(error);
   }
+  num_storages_.fetch_sub(1, std::memory_order_relaxed);
+  failure->shortage.wanted = bytes;
+  ++failed_allocations().count;
+  failed_allocations().last = failure->shortage;
+  // Inside an operator torch's own code may handle it; run() and replay() do otherwise.
+  if (operator_depth() > 0) throw BudgetExceeded(*failure);
+  throw_out_of_budget("an allocation outside of any operator", "", failure->shortage);
 }
 
 void Engine::delete_address(void* context) { delete_storage(header(context)); }
@@ -205,7 +217,7 @@ bool Engine::delete_raw(void* address) {
     bool found = false;
     for (const auto& engine : registry().engines) {
       const char* base = engine->memory_->base();
-      found |= address >= base && address < base + engine->config_.core.budget;
+      found |= address >= base && address < base + engine->memory_->reserved_bytes();
     }
     if (!found) return false;
   }
@@ -293,13 +305,22 @@ Storage* Engine::external(c10::StorageImpl* impl) {
   return storage;
 }
 
+bool Engine::is_shared(c10::StorageImpl* impl) {
+  if (!shared_externals_.load(std::memory_order_acquire)) return false;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = externals_.find(impl);
+  return found != externals_.end() && found->second.storage->exposed;
+}
+
 // Lets go of external memory that no record reads any more. Called unlocked: letting go may destroy.
 void Engine::sweep_externals() {
   std::vector<c10::Storage> garbage;
   const std::lock_guard<std::mutex> guard(mutex_);
   for (auto it = externals_.begin(); it != externals_.end();) {
     const Value* value = it->second.storage->value;
-    if (value->users != nullptr || value->locks > 0) {
+    // That it is shared must be known as long as somebody can read it.
+    const bool shared = it->second.storage->exposed && it->second.keep_alive.use_count() > 1;
+    if (value->users != nullptr || value->locks > 0 || shared) {
       ++it;
       continue;
     }
@@ -339,6 +360,25 @@ void Engine::pin(c10::StorageImpl* impl, const char* reason) {
   core_.pin(storage, reason);
 }
 
+void Engine::expose(c10::StorageImpl* impl) {
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Storage* storage = find(impl);
+    const bool ours = storage != nullptr;
+    if (!ours) {
+      if (impl->nbytes() == 0 || impl->device() != memory_->device()) return;
+      storage = external(impl);
+      shared_externals_.store(true, std::memory_order_release);
+    }
+    if (storage->exposed) return;
+    core_.materialize(storage);
+    core_.expose(storage);
+    if (ours) core_.pin(storage, "its memory is shared with a NumPy array or the like");
+  }
+  empty_trash();
+}
+
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
@@ -367,6 +407,13 @@ Stats Engine::stats() {
   return core_.stats();
 }
 
+std::map<std::string, std::string> Engine::pinned_operators() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::map<std::string, std::string> result;
+  for (const auto& [id, reason] : pinned_) result.emplace(op_info(id).name, reason);
+  return result;
+}
+
 Shortage Engine::shortage(Bytes bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   return core_.shortage(bytes);
@@ -392,10 +439,10 @@ std::vector<std::string> Engine::close() {
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    // What is brought back leaves the arena at once, so that there is room for the next. What does
-    // not fit beside everything else gets the arena for itself.
+    const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
+    if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
+    // What is brought back leaves the arena at once, so that there is room for the next.
     std::unordered_set<Storage*> failed;
-    bool emptied = false;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
@@ -408,14 +455,6 @@ std::vector<std::string> Engine::close() {
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
-      } catch (const OutOfBudget& error) {
-        if (!emptied) {
-          emptied = true;
-          for (Storage* storage : core_.resident_storages()) move_outside(storage);
-          continue;
-        }
-        failed.insert(next);
-        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       } catch (const std::exception& error) {
         failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,6 +50,7 @@ struct TensorArgument {
   Storage* storage = nullptr;  // null: external
   Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
+  bool dense = false;  // every element has bytes of its own, with none between them
   bool written = false;
 };
 
@@ -103,9 +105,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void evict_all();
   void pin(c10::StorageImpl* impl, const char* reason);
   void unpin(c10::StorageImpl* impl);
+  // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
+  void expose(c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
   Stats stats();
+  // Operators whose results are pinned because they are not replayed (Rule 9), with the reason.
+  std::map<std::string, std::string> pinned_operators();
   Shortage shortage(Bytes bytes);
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
   // is gone. Returns a line for every tensor that could not be restored.
@@ -139,6 +145,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
+  bool is_shared(c10::StorageImpl* impl);
   void* address(const Value& value) const;
   c10::DataPtr data_ptr(Storage& storage) const;
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
@@ -156,6 +163,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::vector<Record*> trash_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
+  std::atomic<bool> shared_externals_{false};  // whether any was exposed
+  std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
   std::atomic<int64_t> num_storages_{0};
@@ -178,6 +187,9 @@ FailedAllocations& failed_allocations();
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();
+
+// How many operators and replays are running on this thread, one inside the other.
+int& operator_depth();
 
 // Raises coop.OutOfBudgetError in Python.
 [[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,

@@ -2,6 +2,7 @@
 // the same way without the recording.
 #include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorUtils.h>
+#include <c10/core/impl/COW.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/library.h>
@@ -15,6 +16,7 @@ namespace coop {
 namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+constexpr const char* kOtherDevice = "it reads another device";
 constexpr const char* kForeign =
     "it reads memory that is not torch's own (a NumPy array, for example)";
 
@@ -50,12 +52,19 @@ class CallLease {
   Call* call_;
 };
 
-class SideScope {
+// An operator runs: where its allocations go, and that they are its own.
+class RunScope {
  public:
-  explicit SideScope(Side side) : previous_(current_side()) { current_side() = side; }
-  ~SideScope() { current_side() = previous_; }
-  SideScope(const SideScope&) = delete;
-  SideScope& operator=(const SideScope&) = delete;
+  explicit RunScope(Side side) : previous_(current_side()) {
+    current_side() = side;
+    ++operator_depth();
+  }
+  ~RunScope() {
+    current_side() = previous_;
+    --operator_depth();
+  }
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
 
  private:
   Side previous_;
@@ -132,12 +141,19 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (accumulating) root_gradient(stack->back().toTensor());
 }
 
-// A storage as an argument is looked at directly.
+// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
 void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
-    if (!stack[i].isStorage()) continue;
+    const c10::IValue& argument = stack[i];
+    c10::StorageImpl* impl = nullptr;
+    if (argument.isStorage()) {
+      impl = argument.toStorage().unsafeGetStorageImpl();
+    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
+      impl = argument.toTensor().storage().unsafeGetStorageImpl();
+    }
+    if (impl == nullptr) continue;
     try {
-      materialize(stack[i].toStorage().unsafeGetStorageImpl());
+      materialize(impl);
     } catch (const OutOfBudget& error) {
       throw_out_of_budget(info.name, error.replaying, error.shortage);
     }
@@ -210,12 +226,14 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
+  entry.dense = tensor.is_non_overlapping_and_dense();
   call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     call.storages.push_back(entry.storage);
+    if (entry.storage->exposed) call.refusal = kForeign;
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
@@ -224,10 +242,12 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
       call.understood = false;
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
-      if (tensor.numel() > 1) call.refusal = "it reads another device";
+      if (tensor.numel() > 1) call.refusal = kOtherDevice;
       Engine* other = active_engine(data.device());
       if (other != nullptr && other != this) other->materialize(entry.impl);
-    } else if (is_foreign(data)) {
+    } else if (c10::impl::cow::is_cow_data_ptr(data)) {
+      call.refusal = "copy-on-write storages are not tracked";
+    } else if (is_foreign(data) || is_shared(entry.impl)) {
       call.refusal = kForeign;
     }
   }
@@ -278,7 +298,14 @@ void Engine::begin(Call& call) {
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
+    if (info.shares_memory) {
+      for (Storage* storage : call.storages) {
+        core_.expose(storage);
+        core_.pin(storage, info.refusal);
+      }
+    }
   } catch (const OutOfBudget& error) {
+    core_.abort(call.operation);
     lock.unlock();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   }
@@ -306,7 +333,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   const int64_t failures = failed_allocations().count;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
-    const SideScope side(call.side);
+    const RunScope scope(call.side);
     if (config_.measure) measured = -now_ns();
     op.redispatchBoxed(keys, stack);
     if (config_.measure) measured += now_ns();
@@ -319,10 +346,12 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
       const std::lock_guard<std::mutex> guard(mutex_);
       core_.abort(call.operation);
     }
+    if (call.rng.is_set()) call.rng.restore();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   } catch (...) {
+    // As without a budget: what the operator had written by then stays written.
     const std::lock_guard<std::mutex> guard(mutex_);
-    core_.abort(call.operation);
+    core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
     throw;
   }
   record(call, op, keys, *stack, static_cast<Cost>(measured));
@@ -360,7 +389,11 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
                  call.fresh.data(), call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
-      for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      // What comes from another device is an input: a root like any other.
+      if (reason != kOtherDevice) {
+        for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      }
+      pinned_.emplace(info.id, reason);
       if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
@@ -406,6 +439,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   const std::vector<Write>& writes = call.operation.writes;
   for (TensorArgument& tensor : call.tensors) {
     FrozenTensor& target = tensor.frozen;
+    target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
     if (target.defined && tensor.storage_bytes > 0) {
       Storage* storage = tensor.storage;
       Value* value = tensor.value;
@@ -425,7 +459,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
                                   : c10::multiply_integers(target.geometry.sizes_arrayref()) *
                                         static_cast<Bytes>(target.dtype.itemsize());
         if (root ? value == nullptr
-                 : call.info->overwrites && tensor.written && target.offset == 0 &&
+                 : call.info->overwrites && tensor.written && tensor.dense && target.offset == 0 &&
                        covered == content_bytes(*storage)) {
           value = nullptr;
           target.scratch_bytes = storage->bytes;
@@ -470,7 +504,6 @@ void Engine::replay(Record& base, Storage** outputs) {
   const size_t num_fresh = record.num_fresh;
   std::vector<Storage*> scratch;                       // freed after the run
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
-  std::vector<Bytes> sizes(record.tensors.size());
   const int64_t begin_serial = core_.last_serial();
   auto clean_up = [&] {
     for (Storage* storage : scratch) core_.storage_died(storage);
@@ -481,7 +514,7 @@ void Engine::replay(Record& base, Storage** outputs) {
     }
   };
   // Memory for what the operator writes; everything it reads is resident and locked.
-  const SideScope side(record.side);
+  const RunScope scope(record.side);
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {
       const FrozenTensor& tensor = record.tensors[i];
@@ -504,7 +537,8 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (storage != nullptr) value = storage->value;
       if (value == nullptr) continue;
       addresses[i] = address(*value);
-      sizes[i] = value->bytes - header_bytes_;
+      TORCH_CHECK(tensor.storage_bytes + header_bytes_ <= value->bytes, "coop: a replay of ",
+                  record.info->name, " reads a storage that was resized without an operator");
     }
   } catch (...) {
     clean_up();
@@ -530,7 +564,7 @@ void Engine::replay(Record& base, Storage** outputs) {
         if (frozen.defined) {
           c10::Storage& view = views[addresses[i]];
           if (!view || addresses[i] == nullptr) {
-            view = view_of(addresses[i], sizes[i], frozen.device);
+            view = view_of(addresses[i], frozen.storage_bytes, frozen.device);
           }
           tensor = frozen.thaw(view);
         }

@@ -27,6 +27,7 @@ struct FrozenTensor {
   int32_t list_index = -1;  // in a list of tensors; -1: the argument itself
   int32_t input = -1;       // the value it reads: index into Record::inputs; -1: none
   int32_t write = -1;       // the value it becomes: index into the written outputs; -1: none
+  Bytes storage_bytes = 0;  // of its storage: what is too small for a result is replaced
   Bytes scratch_bytes = 0;  // without input: uninitialized memory of so many bytes
   bool copy = false;        // written, but only a copy of it may be
   bool defined = true;

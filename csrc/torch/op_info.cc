@@ -91,7 +91,18 @@ const std::unordered_map<std::string, const char*>& refusals() {
       {"aten::_cudnn_init_dropout_state", "cuDNN's dropout state cannot be captured"},
       {"aten::_resize_output_", "_resize_output_ leaves bytes undefined"},
       {"aten::_pin_memory", "page-locked memory is not the arena's"},
+      {"aten::linalg_lstsq", "its results differ from run to run"},
       {"aten::_lazy_clone", "copy-on-write storages are not tracked"},
+  };
+  return *table;
+}
+
+// Their results are any memory, and what they are given as `out` stays as it is.
+const std::unordered_set<std::string>& empty_makers() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::empty",         "aten::empty_like",        "aten::new_empty",
+      "aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted",
+      "aten::resize",        "aten::resize_as",         "aten::_resize_output",
   };
   return *table;
 }
@@ -134,6 +145,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const auto& arguments = schema.arguments();
   info.writes.resize(arguments.size());
   bool opaque = false;
+  bool only_results = true;  // are written
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::Argument& argument = arguments[i];
     info.arguments.push_back(kind_of(argument.type()));
@@ -141,7 +153,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.takes_storages |= argument.type()->kind() == c10::TypeKind::StorageType;
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
       info.writes[i] = true;
-      info.overwrites |= argument.is_out();
+      only_results &= argument.is_out();
     }
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
   }
@@ -154,14 +166,16 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     }
   }
   const auto statistics = statistics_writers().find(base);
+  const bool out = !arguments.empty() && arguments.back().is_out();
   if (statistics != statistics_writers().end()) {
-    info.writes.assign(arguments.size(), false);
+    // Results that are given besides are always written: nothing is left to replay then.
+    if (!out) info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
-    info.writes_statistics = true;
-    info.training_argument = statistics->second.training;
+    info.writes_statistics = !out;
+    if (!out) info.training_argument = statistics->second.training;
   }
   for (const bool write : info.writes) info.has_writes |= write;
-  info.overwrites |= overwriters().count(base) > 0;
+  info.overwrites = overwriters().count(base) > 0 || (out && only_results);
 
   // A composite operator that reaches us (inference mode) is made of operators that do too.
   const bool composite =
@@ -171,6 +185,8 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.passes_through =
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
+  info.takes_storages |= base == "aten::set_";
+  info.shares_memory = base == "aten::_lazy_clone";
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;
@@ -187,6 +203,10 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const auto refusal = refusals().find(base);
   if (refusal != refusals().end()) {
     info.refusal = refusal->second;
+  } else if (statistics != statistics_writers().end() && out) {
+    info.refusal = "it writes statistics besides the results it is given";
+  } else if (out && empty_makers().count(base) > 0) {
+    info.refusal = "it leaves the bytes of its result as they were";
   } else if (!trusted && allowed().count(base) == 0) {
     info.refusal = "custom operators are not replayed unless allowed";
     info.warns = true;

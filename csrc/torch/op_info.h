@@ -40,6 +40,7 @@ struct OpInfo {
   bool expensive = false;   // matrix products, convolutions, attention: the left side
   bool has_fresh_outputs = false;
   bool accumulates = false;  // what AccumulateGrad calls (Rule 11)
+  bool shares_memory = false;  // gives the memory of its inputs another owner
   bool takes_storages = false;  // not tensors over them
   FlopFormula flops = FlopFormula::kNone;
 

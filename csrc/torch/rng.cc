@@ -31,6 +31,11 @@ RngState::RngState(const at::Generator& generator) : generator_(generator) {
   captured_ = generator_.clone();
 }
 
+void RngState::restore() const {
+  at::Generator generator = generator_;
+  assign(generator, captured_);
+}
+
 RngState::Guard::Guard(const RngState& state) : generator_(state.generator_) {
   {
     const std::lock_guard<std::mutex> guard(generator_.mutex());

@@ -11,6 +11,8 @@ class RngState {
   // Captures the state of `generator`.
   explicit RngState(const at::Generator& generator);
 
+  // Puts the captured state back.
+  void restore() const;
   bool is_set() const { return generator_.defined(); }
 
   // Puts the captured state into the generator for the duration of a replay, and the live state

@@ -1,0 +1,170 @@
+"""One small program for every bug that was found, named after it.
+
+Programs run plain and with everything evicted after every operator, and leave the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import coop
+from tests.bits import bits
+
+KIB = 2**10
+MIB = 2**20
+
+pytestmark = pytest.mark.debug_build
+
+Program = Callable[[], list[Tensor]]
+
+
+def value() -> Tensor:
+    """16 KiB that can be recomputed."""
+    return torch.arange(4096, dtype=torch.float32).view(64, 64).sin()
+
+
+def batch_norm_into_given_results() -> list[Tensor]:
+    """Found by the operator database: the results were not taken as written."""
+    x, mean, var = value(), torch.zeros(64), torch.ones(64)
+    results = torch.ones(64, 64), torch.ones(64), torch.ones(64)
+    torch.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, out=results)
+    return [*results, mean, var]
+
+
+def written_through_numpy() -> list[Tensor]:
+    """Found by random programs: NumPy's writes were lost with the tensor, and seen by replays."""
+    x = value()
+    before = x * 2
+    if coop.session._session is not None:
+        coop.materialize(x)
+    x.numpy()[...] = 5
+    after = x * 3
+    x.add_(1)
+    return [before, after, x * 4]
+
+
+OUTSIDE = value()
+
+
+def of_the_outside_written_through_numpy() -> list[Tensor]:
+    """The same, of memory that is not the arena's."""
+    OUTSIDE.copy_(value())
+    before = OUTSIDE * 2
+    OUTSIDE.numpy()[...] = 5
+    after = OUTSIDE * 3
+    OUTSIDE.numpy()[...] = 6
+    return [before, after, OUTSIDE * 4]
+
+
+def written_by_an_operator_that_raises() -> list[Tensor]:
+    """Found by random programs: the first tensor was given back as if it had not been written."""
+    x, y = value(), torch.arange(4096)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch._foreach_mul_([x, y], [1.5, 0.5])
+    return [x, y, x + 1]
+
+
+def empty_into_a_given_result() -> list[Tensor]:
+    """`torch.empty(out=x)` leaves x as it is; a replay made it anything."""
+    x = value()
+    torch.empty((64, 64), out=x)
+    return [x, x + 1]
+
+
+def overwritten_through_overlapping_elements() -> list[Tensor]:
+    """As many elements as the storage has, but not all of it: the rest must come back too."""
+    x = value().view(-1)
+    x.as_strided((2, 2048), (1, 1)).copy_(torch.ones(2, 2048))
+    return [x, x + 1]
+
+
+def into_a_given_result_that_is_a_little_too_small() -> list[Tensor]:
+    """Found by random programs: the block is larger than its storage, so a replay did not resize."""
+    x, result = value().view(-1)[:255], torch.zeros(2 * 255 - 1)
+    result.resize_(500)
+    torch.cat([x, x], out=result)
+    return [result, result + 1]
+
+
+def lazily_cloned() -> list[Tensor]:
+    """The storage's memory gets another owner: evicting it was a broken invariant."""
+    x = value()
+    y = torch._lazy_clone(x)
+    y.add_(1)
+    x.mul_(2)
+    return [x, y, x + y]
+
+
+PROGRAMS: list[Program] = [
+    batch_norm_into_given_results,
+    written_through_numpy,
+    of_the_outside_written_through_numpy,
+    written_by_an_operator_that_raises,
+    empty_into_a_given_result,
+    overwritten_through_overlapping_elements,
+    into_a_given_result_that_is_a_little_too_small,
+    lazily_cloned,
+]
+
+
+def assert_same_bits(expected: list[Tensor], actual: list[Tensor]) -> None:
+    for number, (left, right) in enumerate(zip(expected, actual, strict=True)):
+        assert torch.equal(bits(left), bits(right)), f"tensor {number}"
+
+
+@pytest.mark.parametrize("inplace", [True, False], ids=["in place", "copy on write"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.filterwarnings("ignore:coop")
+def test_it_stays_fixed(program: Program, inplace: bool) -> None:
+    expected = program()
+    with coop.budget(4 * MIB, paranoid=True, small_bytes=0, inplace=inplace) as session:
+        actual = program()
+        assert session._engine.is_valid()
+    assert_same_bits(expected, actual)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda x: x.tolist(), copy.deepcopy, lambda x: x.share_memory_()],
+    ids=["tolist", "deepcopy", "share_memory_"],
+)
+def test_reading_an_evicted_tensor_without_an_operator_brings_it_back(
+    read: Callable[[Tensor], Tensor | list[list[float]]],
+) -> None:
+    """It raised."""
+    with coop.budget(4 * MIB):
+        x = value()
+        assert coop.evict(x)
+        seen = read(x)
+    assert torch.equal(torch.as_tensor(seen), value())
+
+
+def test_a_random_operator_that_does_not_fit_draws_nothing() -> None:
+    """A dropout that is one operator draws its mask before its result is placed."""
+    with coop.budget(1 * MIB, small_bytes=0) as session:
+        x = value()
+        state = torch.get_rng_state()
+        for failing in range(1, 8):
+            session._engine.fail_placement(failing)
+            try:
+                torch.native_dropout(x, 0.5, True)
+            except coop.OutOfBudgetError:
+                assert torch.equal(torch.get_rng_state(), state)
+            else:
+                break
+            finally:
+                session._engine.fail_placement(0)
+        assert failing > 2  # the mask was drawn by then
+
+
+def test_an_allocation_outside_of_any_operator_is_out_of_budget_too() -> None:
+    """The state of a generator is made without an operator: it was a plain OutOfMemoryError."""
+    with coop.budget(1 * MIB, small_bytes=0) as session:
+        session._engine.fail_placement(1)
+        with pytest.raises(coop.OutOfBudgetError, match="outside of any operator"):
+            torch.get_rng_state()

@@ -1,0 +1,1 @@
+"""Random programs, plain and inside a budget: the same bits."""

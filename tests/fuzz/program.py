@@ -1,0 +1,113 @@
+"""Random programs as plain data, so that they can be printed, kept and shrunk.
+
+A program is a list of instructions: the name of a kind and a few numbers. What the numbers mean is
+up to the kind (see machine.py); operands are chosen modulo what there is to choose from, so that any
+part of a program is a program too. That is all that shrinking needs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Instruction = tuple[str, tuple[int, ...]]
+Program = tuple[Instruction, ...]
+
+# How often each kind is drawn.
+WEIGHTS = {
+    "factory": 8,
+    "root": 2,
+    "outside": 2,
+    "leaf": 3,
+    "unary": 14,
+    "several": 5,
+    "binary": 14,
+    "matmul": 4,
+    "reduce": 4,
+    "layer": 4,
+    "cast": 3,
+    "view": 16,
+    "inplace": 10,
+    "inplace_binary": 10,
+    "assign": 6,
+    "scatter": 4,
+    "foreach": 3,
+    "out": 6,
+    "random": 6,
+    "random_inplace": 3,
+    "seed": 1,
+    "delete": 16,
+    "read": 4,
+    "backward": 4,
+    "grad": 3,
+    "checkpoint": 1,
+    "step": 1,
+    "evict": 6,
+    "materialize": 3,
+    "pin": 1,
+    "unpin": 1,
+    "numpy": 1,
+    "swap_data": 1,
+    "resize": 1,
+}
+NUM_NUMBERS = 6
+
+POLICIES: tuple[dict[str, Any], ...] = (
+    {"policy": "coop"},
+    {"policy": "coop", "window": False},
+    {"policy": "coop", "partition": False},
+    {"policy": "coop", "inplace": False},
+    {"policy": "dtr"},
+    {"policy": "dte"},
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program and how it is run inside a budget: `share` of what it holds when it has room."""
+
+    program: Program
+    share: float
+    options: tuple[tuple[str, Any], ...]
+
+
+def random_program(rng: random.Random, num_instructions: int) -> Program:
+    kinds = rng.choices(list(WEIGHTS), weights=list(WEIGHTS.values()), k=num_instructions)
+    return tuple(
+        (kind, tuple(rng.randrange(1 << 16) for _ in range(NUM_NUMBERS))) for kind in kinds
+    )
+
+
+def random_trials(seed: int, num_trials: int = 3, max_instructions: int = 200) -> list[Trial]:
+    """One program and a few ways to run it."""
+    rng = random.Random(seed)
+    program = random_program(rng, rng.randint(max_instructions // 10, max_instructions))
+    trials = []
+    for number in range(num_trials):
+        options = dict(rng.choice(POLICIES))
+        # In turn: everything evicted always, and budgets from ample to hardly feasible.
+        options["paranoid"] = number == 0
+        options["small_bytes"] = rng.choice((0, 0, 1024, 10240))
+        share = 1.5 if number == 0 else rng.uniform(0.2, 1.0)
+        trials.append(Trial(program, share, tuple(sorted(options.items()))))
+    return trials
+
+
+def shrink(program: Program, fails: Callable[[Program], bool], max_attempts: int = 2000) -> Program:
+    """A part of the program that still fails, and of which no instruction can be left out."""
+    attempts = 0
+    size = max(1, len(program) // 2)
+    while True:
+        start, shorter = 0, False
+        while start < len(program) and attempts < max_attempts:
+            attempts += 1
+            candidate = program[:start] + program[start + size :]
+            if fails(candidate):
+                program, shorter = candidate, True
+            else:
+                start += size
+        if attempts >= max_attempts or (size == 1 and not shorter):
+            return program
+        size = max(1, size // 2)

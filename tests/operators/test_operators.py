@@ -1,0 +1,63 @@
+"""A slice of torch's operator database with everything evicted after every operator.
+
+The whole runs by `make test-operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from .cases import OPERATORS, Case, cases
+from .verdict import judge
+
+# Every seventh operator, and those with something special about them.
+SPECIAL = (
+    "_native_batch_norm_legit",
+    "bernoulli",
+    "cat",
+    "cumsum",
+    "empty",
+    "index_put",
+    "linalg.lstsq",
+    "native_batch_norm",
+    "nn.functional.batch_norm",
+    "nn.functional.conv2d",
+    "nn.functional.dropout",
+    "nn.functional.scaled_dot_product_attention",
+    "normal",
+    "randint_like",
+    "resize_",
+    "sort",
+    "sparse.sampled_addmm",
+    "to_sparse",
+)
+SLICE = sorted({*sorted(OPERATORS)[::7], *(name for name in SPECIAL if name in OPERATORS)})
+MAX_CASES = 60  # of one operator
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def spread(operator: str) -> list[Case]:
+    """Evenly over all of its cases."""
+    all_cases = list(cases(operator, torch.float32))
+    return all_cases[:: max(1, -(-len(all_cases) // MAX_CASES))]
+
+
+@pytest.mark.parametrize(
+    "operator", [name for name in SLICE if OPERATORS[name].supports_dtype(torch.float32, "cpu")]
+)
+def test_an_operator_is_the_same_bits_with_everything_evicted(operator: str) -> None:
+    for case in spread(operator):
+        verdict = judge(case)
+        assert verdict.kind in ("same", "refused", "varies", "raw"), (
+            f"{case.name}: {verdict.detail}"
+        )
