@@ -141,8 +141,13 @@ function stepLines(strip, labels) {
     context.fillRect(x, plot.y, 1, plot.h);
     context.globalAlpha = 1;
     if (labels && x - last > 64) {
+      const text = "step " + number, width = context.measureText(text).width + 6;
       context.textAlign = "right";
-      context.fillText("step " + number, x - 3, plot.y + 11);
+      context.fillStyle = style("--panel");
+      context.fillRect(x - width - 1, plot.y + 1, width, 14);
+      context.fillStyle = style("--text");
+      context.fillText(text, x - 4, plot.y + 12);
+      context.fillStyle = style("--quiet");
       last = x;
     } else if (!labels) last = x;
   }
