@@ -141,8 +141,13 @@ function stepLines(strip, labels) {
     context.fillRect(x, plot.y, 1, plot.h);
     context.globalAlpha = 1;
     if (labels && x - last > 64) {
+      const text = "step " + number, width = context.measureText(text).width + 6;
       context.textAlign = "right";
-      context.fillText("step " + number, x - 3, plot.y + 11);
+      context.fillStyle = style("--panel");
+      context.fillRect(x - width - 1, plot.y + 1, width, 14);
+      context.fillStyle = style("--text");
+      context.fillText(text, x - 4, plot.y + 12);
+      context.fillStyle = style("--quiet");
       last = x;
     } else if (!labels) last = x;
   }
@@ -410,7 +415,7 @@ function describe(i) {
     `${bytesText(data.bytes[i])} at ${bytesText(data.offset[i])}, ${kind.name}` + (flags & 64 ? ", pinned" : ""),
   ];
   if (data.cost[i]) lines.push(`costs ${timeText(data.cost[i])} to recompute, without its inputs`);
-  if (flags & 32) lines.push(`recomputed here, for the ${data.number[i] - 1}. time`);
+  if (flags & 32) lines.push(`recomputation ${data.number[i] - 1} of this value`);
   lines.push(`from ${timeText(data.begin[i])} to ${timeText(data.end[i])}: ${ENDS[(flags >> 3) & 3]}`);
   lines.push(`value ${data.value[i]}`);
   return { operator: facts.operators[data.op[i]] ?? "outside of operators", text: lines.join("\n") };

@@ -132,36 +132,36 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     same_block = np.zeros(len(changes), dtype=bool)
     same_block[:-1] = (offset[1:] == offset[:-1]) & (what[1:] != kind.ALLOCATE)
     begins = (what != kind.FREE) & (what != kind.EVICT)
-    recorded, costs = _records(events)
-    has_record = np.isin(events["value"][changes], recorded)
+    records = _records(events)
+    has_record = np.isin(events["value"][changes], records["value"])
 
-    # A replay computes into a new value that is handed over at once: one life, not two.
-    begun_by = np.arange(len(changes))
-    merges = same_block & (what == kind.ALLOCATE) & ~has_record
-    merges[:-1] &= what[1:] == kind.HAND_OVER
-    into = np.flatnonzero(merges) + 1
-    begun_by[into] = into - 1
+    # When the operator, or the replay, that ran at the time was done.
+    finishes = np.flatnonzero(_is_kind(events, kind.OPERATOR, kind.REPLAY))
+    finish = np.append(finishes, len(events))[np.searchsorted(finishes, changes)]
+    in_replay = np.append(events["kind"], 0)[finish] == kind.REPLAY
+
+    # A replay computes into a new value that is handed over at its end: one life, not two.
+    merges = np.zeros(len(changes), dtype=bool)
+    merges[:-1] = (what[1:] == kind.HAND_OVER) & (changes[1:] < finish[:-1])
+    merges &= same_block & begins & ~has_record
+    starts = np.ones(len(changes), dtype=bool)
+    starts[1:] = ~merges[:-1]
+    begun_by = np.maximum.accumulate(np.where(starts, np.arange(len(changes)), 0))
     begins &= ~merges
 
     rows = np.flatnonzero(begins)
     first = changes[begun_by[rows]]  # the event that began it
     has_end = same_block[rows]
-    last = np.where(has_end, changes[np.minimum(rows + 1, len(changes) - 1)], len(events))
-    end_kind = np.where(has_end, what[np.minimum(rows + 1, len(changes) - 1)], 255)
-
-    # When the operator that ran at the beginning was done.
-    finishes = np.flatnonzero(_is_kind(events, kind.OPERATOR, kind.REPLAY))
-    following = np.searchsorted(finishes, first)
-    has_finish = following < len(finishes)
-    finish = np.where(
-        has_finish, finishes[np.minimum(following, len(finishes) - 1)] if len(finishes) else 0, -1
-    )
-    in_replay = has_finish & (events["kind"][finish] == kind.REPLAY)
+    following = np.minimum(rows + 1, len(changes) - 1)
+    last = np.where(has_end, changes[following], len(events))
+    end_kind = np.where(has_end, what[following], 255)
+    finish, in_replay = finish[begun_by[rows]], in_replay[begun_by[rows]]
     inside_operator = has_end & (last < finish)
 
     begin = clock[first]
     end = np.where(has_end, clock[np.minimum(last, len(events) - 1)], end_ns)
-    end = np.where(inside_operator, np.maximum(end, clock[finish]), end)
+    done = clock[np.minimum(finish, len(events) - 1)]
+    end = np.where(inside_operator, np.maximum(end, done), end)
 
     value = events["value"][changes[rows]]
     detail = _last_allocate_detail(events, changes, what)[rows]
@@ -180,17 +180,19 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     ended[~has_end] = End.ALIVE
 
     recomputed = in_replay & (begun_by[rows] != rows)
-    where = np.searchsorted(recorded, value)
-    cost = np.zeros(len(rows))
-    if len(recorded):
-        cost = np.where(is_recorded, costs[np.minimum(where, len(recorded) - 1)], 0)
+    op, cost = events["op"][first], np.zeros(len(rows))
+    if len(records):
+        record = records[np.minimum(np.searchsorted(records["value"], value), len(records) - 1)]
+        cost = np.where(is_recorded, record["amount"], 0)
+        # Of a value that became a root: what made it, not what ran then.
+        op = np.where(is_root_event, record["op"], op)
     order = np.argsort(first, kind="stable")
     return Lives(
         begin_ns=begin,
         end_ns=end,
         offset=offset[rows],
         bytes=events["bytes"][changes[rows]],
-        op=events["op"][first],
+        op=op,
         value=value,
         cost_ns=cost,
         number=_life_numbers(value, recomputed, first),
@@ -201,11 +203,11 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     ).take(order)
 
 
-def _records(events: Array) -> tuple[Array, Array]:
-    """The values that have a record, sorted, and the cost of each."""
+def _records(events: Array) -> Array:
+    """The RECORD events, in order of their values."""
     records = events[events["kind"] == EventKind.RECORD]
-    values, where = np.unique(records["value"], return_index=True)
-    return values, records["amount"][where]
+    in_order: Array = records[np.unique(records["value"], return_index=True)[1]]
+    return in_order
 
 
 def _last_allocate_detail(events: Array, changes: Array, what: Array) -> Array:

@@ -249,9 +249,9 @@ def test_torchrun_starts_workers_that_take_the_budget_from_the_environment(
         + "budget_bytes = coop.current_session().stats().budget_bytes\n"
         + "os.write(1, f'{os.environ[\"RANK\"]} {budget_bytes}\\n'.encode())\n"
     )
+    torchrun = ("torch.distributed.run", "--nproc-per-node=2", "--standalone")
     ran = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-        + ["-m", "coop", "run", "--quiet", "train.py"],
+        [sys.executable, "-m", *torchrun, "-m", "coop", "run", "--quiet", "train.py"],
         cwd=tmp_path,
         env=environment(COOP_BUDGET="6MiB"),
         capture_output=True,
