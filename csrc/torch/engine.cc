@@ -34,7 +34,7 @@ Registry& registry() {
 
 // Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
 bool& throws_on_access(c10::StorageImpl& impl);
-template <bool c10::StorageImpl::*Flag>
+template <bool c10::StorageImpl::* Flag>
 struct Exposed {
   friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
 };
@@ -312,7 +312,8 @@ bool Engine::is_shared(c10::StorageImpl* impl) {
   return found != externals_.end() && found->second.storage->exposed;
 }
 
-// Lets go of external memory that no record reads any more. Called unlocked: letting go may destroy.
+// Lets go of external memory that no record reads any more. Called unlocked: letting go may
+// destroy.
 void Engine::sweep_externals() {
   std::vector<c10::Storage> garbage;
   const std::lock_guard<std::mutex> guard(mutex_);
