@@ -1,10 +1,32 @@
-"""What devices can do: the numbers of the roofline that estimates the cost of operators."""
+"""What devices can do: the numbers of the roofline that estimates the cost of operators.
+
+profiles.json holds what data sheets say; of that, large operators reach a share in practice.
+`python -m coop calibrate` measures a machine instead, and `get_profile` reads what it wrote.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-__all__ = ["CPU_PROFILE", "Profile", "cuda_profile"]
+from coop.files import write_whole
+
+__all__ = [
+    "CPU_PROFILE",
+    "Device",
+    "Profile",
+    "cuda_profile",
+    "devices",
+    "get_device",
+    "get_profile",
+    "save_device",
+]
+
+_SHEETS = Path(__file__).with_name("profiles.json")
+_FORMAT = "coop-device"
 
 
 @dataclass(frozen=True)
@@ -17,25 +39,71 @@ class Profile:
     launch_ns: float
 
 
+@dataclass(frozen=True)
+class Device:
+    """A device that a plan can be made for."""
+
+    name: str
+    profile: Profile
+    memory_bytes: int  # 0: not known
+    match: str = ""  # what the driver's name of it contains
+
+
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
 
-# Dense rates; about 70% of what the data sheets say.
-_CUDA_PROFILES = {
-    "H200": Profile(45e3, 650e3, 3800, 3000),
-    "H100": Profile(45e3, 650e3, 2500, 3000),
-    "A100": Profile(14e3, 220e3, 1400, 4000),
-    "L40": Profile(60e3, 180e3, 650, 4000),
-    "L4": Profile(20e3, 60e3, 220, 4000),
-    "V100": Profile(11e3, 80e3, 700, 5000),
-    "T4": Profile(6e3, 30e3, 230, 5000),
-    "4090": Profile(55e3, 150e3, 800, 4000),
-    "3090": Profile(25e3, 60e3, 750, 4000),
-}
+
+@cache
+def devices() -> dict[str, Device]:
+    """The devices of profiles.json and the CPU, by name."""
+    data = json.loads(_SHEETS.read_text(encoding="utf-8"))
+    result = {"cpu": Device("cpu", CPU_PROFILE, 0)}
+    for name, sheet in data["devices"].items():
+        profile = Profile(
+            flops_per_ns=sheet["fp32_tflops"] * 1e3 * data["share_of_compute"],
+            half_flops_per_ns=sheet["half_tflops"] * 1e3 * data["share_of_compute"],
+            bytes_per_ns=sheet["gb_per_s"] * data["share_of_bandwidth"],
+            launch_ns=sheet["launch_us"] * 1e3,
+        )
+        result[name] = Device(name, profile, int(sheet["memory_gb"] * 1e9), sheet["match"])
+    return result
+
+
+def get_device(name: str) -> Device:
+    """A device of `devices()`, or one that `python -m coop calibrate` wrote to the file `name`."""
+    known = devices().get(name.lower())
+    if known is not None:
+        return known
+    try:
+        data: dict[str, Any] = json.loads(Path(name).read_text(encoding="utf-8"))
+        if data.pop("format") != _FORMAT:
+            raise KeyError("format")
+        return Device(profile=Profile(**data.pop("profile")), **data)
+    except OSError:
+        raise ValueError(
+            f"unknown device {name!r}: choose {', '.join(devices())}, or a file that "
+            "`python -m coop calibrate` wrote"
+        ) from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{name} is not a file that `python -m coop calibrate` wrote") from None
+
+
+def save_device(device: Device, path: str | Path) -> None:
+    """Write a device for `get_device`."""
+    data = {"format": _FORMAT, **asdict(device)}
+    write_whole(path, (json.dumps(data, indent=1) + "\n").encode())
+
+
+def get_profile(name: str) -> Profile:
+    """The profile of `get_device(name)`."""
+    return get_device(name).profile
 
 
 def cuda_profile(name: str) -> Profile:
     """The profile of the GPU called `name` by the driver; that of an A100 when it is not known."""
-    for key, profile in _CUDA_PROFILES.items():
-        if key in name:
-            return profile
-    return _CUDA_PROFILES["A100"]
+    candidates = [device for device in devices().values() if device.match and device.match in name]
+    # "A100" contains "A10": the longest match is meant.
+    best = max(candidates, key=lambda device: len(device.match), default=None)
+    if best is None:
+        family = next((d for d in devices().values() if d.name.split("-")[0].upper() in name), None)
+        best = family or devices()["a100-80"]
+    return best.profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from coop.profiles import CPU_PROFILE, cuda_profile
 from coop.progress import StepCallback, StepMeter
 from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording
 from coop.sizes import format_bytes, parse_bytes
+from coop.trace import Header, write_recorded
 
 __all__ = [
     "Session",
@@ -42,6 +43,9 @@ PolicyName = Literal["coop", "dtr", "dte"]
 
 # Below this not even the area for small tensors has room.
 SMALLEST_BUDGET_BYTES = 64 * 1024
+# Blocks begin at multiples of these.
+CPU_ALIGNMENT = 64
+CUDA_ALIGNMENT = 512
 # Values up to this size are never evicted.
 SMALL_BYTES = 10 * 1024
 
@@ -86,7 +90,7 @@ class Stats:
 class Session:
     """One stay inside a budget; made by `coop.budget`."""
 
-    def __init__(self, engine: Any, policy: PolicyName, device: str) -> None:
+    def __init__(self, engine: Any, policy: PolicyName, device: str, alignment: int) -> None:
         self._engine = engine
         self._policy = policy
         self._device = device
@@ -97,6 +101,10 @@ class Session:
         self._failures: list[Failure] = []
         self._step_callbacks: list[StepCallback] = []
         self._meter: StepMeter | None = None
+        self._trace = b""
+        self._trace_header = Header(
+            device=device, alignment=alignment, header_bytes=engine.header_bytes()
+        )
 
     def stats(self) -> Stats:
         """What happened so far; after the budget was left, what had happened by then."""
@@ -166,6 +174,20 @@ class Session:
 
         save_still(self.recording(), path, title)
 
+    def start_trace(self, *, source_lines: bool = False) -> None:
+        """From now on, remember what the program does to memory; see `coop.record`.
+
+        With `source_lines`, every operator comes with the line of your code that called it.
+        """
+        self._engine.start_recording(source_lines)
+
+    def save_trace(self, path: str | Path, comment: str = "") -> None:
+        """Write the trace since `start_trace` and end it: `python -m coop plan` reads it."""
+        entries = self._trace if self._engine is None else self._engine.stop_recording()
+        if not entries:
+            raise RuntimeError("no trace was recorded: call session.start_trace() before")
+        write_recorded(path, replace(self._trace_header, comment=comment), entries)
+
     def _end_step(self) -> None:
         if self._meter is None:
             return
@@ -179,6 +201,7 @@ class Session:
         if self._recorded:
             self._recording = self.recording()
             self._engine.log_events(False)
+        self._trace = self._engine.stop_recording()
         lost: list[str] = self._engine.close()
         self._engine = None
         return lost
@@ -270,9 +293,10 @@ def budget(
             **switches,
         )
     else:
-        config = _config(parse_bytes(size), policy, switches, small_bytes, alignment=64)
+        config = _config(parse_bytes(size), policy, switches, small_bytes, CPU_ALIGNMENT)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy, "cpu")
+        engine = _C.Engine.cpu(config, profile, measure_costs, paranoid)
+        session = _start(engine, policy, "cpu", CPU_ALIGNMENT)
     if events:
         session.record_events()
     try:
@@ -288,9 +312,9 @@ def budget(
         )
 
 
-def _start(engine: Any, policy: PolicyName, device: str) -> Session:
+def _start(engine: Any, policy: PolicyName, device: str, alignment: int) -> Session:
     global _session
-    _session = Session(engine, policy, device)
+    _session = Session(engine, policy, device, alignment)
     _guard_raw_pointers()
     return _session
 
@@ -329,7 +353,7 @@ def install(
         share = _parse_share(size)
         if share is None:
             # Mistakes are told now.
-            _config(parse_bytes(size), policy, switches, small_bytes, alignment=512)
+            _config(parse_bytes(size), policy, switches, small_bytes, CUDA_ALIGNMENT)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "CUDA is already started, and torch cannot change its allocator any more: call "
@@ -341,7 +365,7 @@ def install(
             free_bytes = torch.cuda.mem_get_info(used)[0]
             num_bytes = parse_bytes(size) if share is None else int(free_bytes * share)
             profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-            config = _config(num_bytes, policy, switches, small_bytes, alignment=512)
+            config = _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
             return config, profile, False, paranoid
 
         _C.install_cuda(configure)
@@ -351,7 +375,7 @@ def install(
             f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
         )
     _warm_up(index)
-    session = _start(_C.cuda_engine(index), policy, f"cuda:{index}")
+    session = _start(_C.cuda_engine(index), policy, f"cuda:{index}", CUDA_ALIGNMENT)
     _C.set_thread_enabled(True)
     return session
 
@@ -475,12 +499,30 @@ def _release_raw_pointers() -> None:
 _saved_methods: dict[str, Any] = {}
 
 
+_engine_without_session: Any = None
+
+
+@contextlib.contextmanager
+def steps_of(engine: Any) -> Iterator[None]:
+    """Tells an engine that has no session of the steps of the body."""
+    global _engine_without_session
+    _engine_without_session = engine
+    try:
+        yield
+    finally:
+        _engine_without_session = None
+
+
 def _step_begins(*_: Any) -> None:
+    if _engine_without_session is not None:
+        _engine_without_session.begin_step()
     if _session is not None and _C.is_thread_enabled():
         _session._engine.begin_step()
 
 
 def _step_ends(*_: Any) -> None:
+    if _engine_without_session is not None:
+        _engine_without_session.end_step(True)
     if _session is not None and _C.is_thread_enabled():
         inside_backward = torch._C._current_graph_task_id() != -1
         _session._engine.end_step(not inside_backward)

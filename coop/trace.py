@@ -1,6 +1,7 @@
 """Traces: what a program did to memory, as JSON lines. The format is docs/trace-format.md.
 
-`read_trace` checks a file completely and hands it to the native side; `TraceWriter` writes one.
+`read_trace` checks a file completely and hands it to the native side; `TraceWriter` writes one,
+`coop.record` writes what a program does.
 """
 
 import gzip
@@ -8,33 +9,56 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
 from coop._native import _C
+from coop.files import write_whole
+from coop.profiles import Profile
 from coop.sizes import LARGEST_BYTES
 
-__all__ = ["VERSION", "MemoryStep", "Side", "Trace", "TraceError", "TraceWriter", "read_trace"]
+__all__ = [
+    "VERSION",
+    "Header",
+    "MemoryStep",
+    "Side",
+    "Trace",
+    "TraceError",
+    "TraceWriter",
+    "read_trace",
+    "write_recorded",
+]
 
-VERSION: Final = 1
+VERSION: Final = 2
 _FORMAT: Final = "coop-trace"
 # Whole nanoseconds are kept in a double by the native side: exact up to 2**53.
 _LARGEST: Final = 2**50
+_LARGEST_FLOPS: Final = 10**21
 _ID: Final = "a storage's id"
 
 Side: TypeAlias = Literal["left", "right"]
 # ("output", index of the output), ("temporary", its bytes), ("free", index of the temporary)
 MemoryStep: TypeAlias = tuple[Literal["output", "temporary", "free"], int]
 
-_MEMORY_KINDS: Final = {"output": 0, "temporary": 1, "free": 2}
+_MEMORY_KINDS: Final = {"output": 0, "temporary": 1, "free": 2, "root": 3}
 _OPERATOR_KEYS: Final = frozenset(
-    ("op", "cost_ns", "inputs", "outputs", "writes", "overwrites", "memory", "side", "replayable")
-)
-_HEADER_KEYS: Final = frozenset(("format", "version", "comment"))
+    (
+        "op", "cost_ns", "inputs", "outputs", "writes", "overwrites", "memory", "side",
+        "replayable", "make_roots", "keep_old", "flops", "moved_bytes", "half", "source",
+    )
+)  # fmt: skip
 # Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
 _ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
+_EXTERNAL, _EXPOSE, _END_STEP_INSIDE = range(10, 13)
+# Entries that name one living storage and nothing else.
+_MARKS: Final = {
+    "evict": _EVICT,
+    "materialize": _MATERIALIZE,
+    "make_root": _MAKE_ROOT,
+    "expose": _EXPOSE,
+}
 
 
 class TraceError(ValueError):
@@ -49,14 +73,27 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True)
+class Header:
+    """What is known of all entries of a trace; every field may be missing from a file."""
+
+    comment: str = ""
+    device: str = ""  # where it ran
+    alignment: int = 64  # of the blocks there, in bytes
+    header_bytes: int = 0  # that the engine puts before every block there
+    estimated: bool = False  # recorded without the hardware: temporaries are estimates
+
+
+@dataclass(frozen=True)
 class Trace:
     """A checked trace."""
 
     path: str
-    comment: str
+    header: Header
     native: "_C.Trace"
     op_names: list[str]  # by operator number
     entry_ops: list[int]  # by entry: its operator number, -1 for other entries
+    sources: dict[int, str]  # by entry: the line of the user's code, where it is known
+    is_priceable: bool  # every operator says what it computes and moves: `priced` works
 
     @property
     def num_operators(self) -> int:
@@ -65,7 +102,20 @@ class Trace:
     def describe(self, entry: int) -> str:
         """What entry number `entry` is, for messages."""
         op = self.entry_ops[entry]
-        return self.op_names[op] if op >= 0 else "a root"
+        if op < 0:
+            return "a root"
+        source = self.sources.get(entry)
+        return f"{self.op_names[op]} ({source})" if source else self.op_names[op]
+
+    def priced(self, profile: Profile) -> "Trace":
+        """The same trace with the costs that its operators would have on another device."""
+        if not self.is_priceable:
+            raise ValueError(
+                f"{self.path} does not say what its operators compute and move (flops, "
+                "moved_bytes), so it has no price on another device: record it with coop.record"
+            )
+        native = self.native.priced(_C.DeviceProfile(**asdict(profile)))
+        return replace(self, native=native)
 
 
 class _Bad(Exception):
@@ -82,6 +132,13 @@ def _whole(value: Any, what: str, largest: int = _LARGEST) -> int:
     return value
 
 
+def _flag(data: dict[str, Any], key: str, default: bool | None = False) -> Any:
+    value = data.get(key, default)
+    if value is not default and type(value) is not bool:
+        raise _Bad(f"{key} must be true or false, not {_shown(value)}")
+    return value
+
+
 def _shown(value: Any) -> str:
     text = json.dumps(value) if not isinstance(value, int) or value < 10**30 else "a huge number"
     return text if len(text) <= 60 else text[:57] + "..."
@@ -95,7 +152,10 @@ def _list(value: Any, what: str) -> list[Any]:
 
 def _is_memory_step(step: Any) -> bool:
     return (
-        type(step) is list and len(step) == 2 and type(step[0]) is str and step[0] in _MEMORY_KINDS
+        type(step) is list
+        and len(step) == (3 if step[:1] == ["root"] else 2)
+        and type(step[0]) is str
+        and step[0] in _MEMORY_KINDS
     )
 
 
@@ -106,24 +166,32 @@ class _Reader:
     native: "_C.Trace" = field(default_factory=_C.Trace)
     op_numbers: dict[str, int] = field(default_factory=dict)
     entry_ops: list[int] = field(default_factory=list)
-    comment: str = ""
+    sources: dict[int, str] = field(default_factory=dict)
+    is_priceable: bool = True
+    header: Header = field(default_factory=Header)
     # The line that defined each storage; negative, the line at which it died.
     lines: dict[int, int] = field(default_factory=dict)
     pins: dict[int, int] = field(default_factory=dict)
     in_step: bool = False
 
-    def header(self, data: dict[str, Any]) -> None:
+    def read_header(self, data: dict[str, Any]) -> None:
         if data.get("format") != _FORMAT:
             raise _Bad(f'the first line must be the header, with "format": "{_FORMAT}"')
         version = data.get("version")
         if type(version) is not int or version != VERSION:
             raise _Bad(f"version {_shown(version)} is not supported, only {VERSION}")
-        if unknown := data.keys() - _HEADER_KEYS:
+        known = {key: value for key, value in data.items() if key not in ("format", "version")}
+        if unknown := known.keys() - Header.__dataclass_fields__:
             raise _Bad(f'unknown key "{min(unknown)}" in the header')
-        comment = data.get("comment", "")
-        if not isinstance(comment, str):
-            raise _Bad(f"comment must be a string, not {_shown(comment)}")
-        self.comment = comment
+        for key in ("comment", "device"):
+            if not isinstance(known.get(key, ""), str):
+                raise _Bad(f"{key} must be a string, not {_shown(known[key])}")
+        _flag(known, "estimated")
+        _whole(known.get("header_bytes", 0), "header_bytes", 4096)
+        alignment = _whole(known.get("alignment", 64), "alignment", 2**20)
+        if alignment == 0 or alignment & (alignment - 1):
+            raise _Bad(f"alignment must be a power of two, not {alignment}")
+        self.header = Header(**known)
 
     def entry(self, data: dict[str, Any], line: int) -> None:
         if "op" in data:
@@ -132,8 +200,11 @@ class _Reader:
         if "root" in data:
             self.only_keys(data, "root", "bytes")
             storage = self.define(data["root"], line)
-            size = _whole(data.get("bytes"), "bytes", LARGEST_BYTES)
-            self.native.add(_ROOT, storage, size, line)
+            self.native.add(_ROOT, storage, self.size(data.get("bytes")), line)
+        elif "external" in data:
+            self.only_keys(data, "external", "bytes")
+            storage = self.define(data["external"], line)
+            self.native.add(_EXTERNAL, storage, self.size(data.get("bytes")), line)
         elif "free" in data:
             self.only_keys(data, "free")
             storage = self.alive(data["free"])
@@ -152,15 +223,9 @@ class _Reader:
                 raise _Bad(f"storage {storage} is not pinned")
             self.pins[storage] -= 1
             self.native.add(_UNPIN, storage, 0, line)
-        elif "evict" in data:
-            self.only_keys(data, "evict")
-            self.native.add(_EVICT, self.alive(data["evict"]), 0, line)
-        elif "materialize" in data:
-            self.only_keys(data, "materialize")
-            self.native.add(_MATERIALIZE, self.alive(data["materialize"]), 0, line)
-        elif "make_root" in data:
-            self.only_keys(data, "make_root")
-            self.native.add(_MAKE_ROOT, self.alive(data["make_root"]), 0, line)
+        elif mark := next((key for key in _MARKS if key in data), None):
+            self.only_keys(data, mark)
+            self.native.add(_MARKS[mark], self.alive(data[mark]), 0, line)
         elif "step" in data:
             self.only_keys(data, "step")
             self.step(data["step"], line)
@@ -177,13 +242,18 @@ class _Reader:
         if mark == "begin":
             if self.in_step:
                 raise _Bad("a step begins inside a step")
-        elif mark == "end":
+        elif mark in ("end", "end_inside"):
             if not self.in_step:
                 raise _Bad("a step ends that has not begun")
         else:
-            raise _Bad(f'step must be "begin" or "end", not {_shown(mark)}')
+            raise _Bad(f'step must be "begin", "end" or "end_inside", not {_shown(mark)}')
         self.in_step = mark == "begin"
-        self.native.add(_BEGIN_STEP if self.in_step else _END_STEP, 0, 0, line)
+        kinds = {"begin": _BEGIN_STEP, "end": _END_STEP, "end_inside": _END_STEP_INSIDE}
+        self.native.add(kinds[mark], 0, 0, line)
+
+    def size(self, data: Any) -> int:
+        """A size in bytes as the engine asks its core for it."""
+        return _whole(data, "bytes", LARGEST_BYTES) + self.header.header_bytes
 
     def define(self, data: Any, line: int) -> int:
         storage = _whole(data, _ID)
@@ -210,28 +280,32 @@ class _Reader:
             raise _Bad(f"op must be the operator's name, not {_shown(name)}")
         cost = _whole(data.get("cost_ns"), "cost_ns")
         inputs = [self.alive(s) for s in _list(data.get("inputs", []), "inputs")]
-        writes = overwrites = memory = outputs = sizes = ()  # type: Any
+        writes = overwrites = memory = outputs = sizes = roots = ()  # type: Any
         if "writes" in data or "overwrites" in data:
             writes = [self.alive(s) for s in _list(data.get("writes", []), "writes")]
             overwrites = [self.alive(s) for s in _list(data.get("overwrites", []), "overwrites")]
-            self.check_writes(inputs, writes, overwrites)
+            self.check_writes(writes, overwrites)
             # The native side wants what is written among the inputs.
-            inputs += [s for s in writes if s not in inputs]
-            inputs += overwrites
+            given = set(inputs)
+            inputs += [s for s in (*writes, *overwrites) if s not in given]
         if "outputs" in data:
             outputs, sizes = self.outputs(data["outputs"], line)
         if "memory" in data:
-            memory = self.memory(data["memory"], len(outputs))
+            memory, roots = self.memory(data["memory"], len(outputs), line)
         side = data.get("side", "right")
         if side not in ("left", "right"):
             raise _Bad(f'side must be "left" or "right", not {_shown(side)}')
-        replayable = data.get("replayable", True)
-        if type(replayable) is not bool:
-            raise _Bad(f"replayable must be true or false, not {_shown(replayable)}")
+        if "source" in data:
+            if type(data["source"]) is not str:
+                raise _Bad(f"source must be a string, not {_shown(data['source'])}")
+            self.sources[len(self.entry_ops)] = data["source"]
+        self.is_priceable &= cost == 0 or "moved_bytes" in data or "flops" in data
         op = self.op_numbers.setdefault(name, len(self.op_numbers))
         self.native.add_operator(
-            op, cost, side == "left", replayable, inputs, outputs, sizes, writes, overwrites,
-            memory, line,
+            op, cost, side == "left", _flag(data, "replayable", True), inputs, outputs, sizes,
+            writes, overwrites, memory, line, roots, _flag(data, "make_roots"),
+            _flag(data, "keep_old", None), _whole(data.get("flops", 0), "flops", _LARGEST_FLOPS),
+            _whole(data.get("moved_bytes", 0), "moved_bytes"), _flag(data, "half"),
         )  # fmt: skip
         self.entry_ops.append(op)
 
@@ -242,32 +316,36 @@ class _Reader:
             if type(pair) is not list or len(pair) != 2:
                 raise _Bad(f"an output must be [storage, bytes], not {_shown(pair)}")
             outputs.append(self.define(pair[0], line))
-            sizes.append(_whole(pair[1], "bytes", LARGEST_BYTES))
+            sizes.append(self.size(pair[1]))
         return outputs, sizes
 
-    def check_writes(self, inputs: list[int], writes: list[int], overwrites: list[int]) -> None:
+    def check_writes(self, writes: list[int], overwrites: list[int]) -> None:
         written = writes + overwrites
         if len(set(written)) < len(written):
             twice = next(s for s in written if written.count(s) > 1)
             raise _Bad(f"storage {twice} is written twice by one operator")
-        if read := set(inputs) & set(overwrites):
-            raise _Bad(f"storage {min(read)} is read and overwritten: list it under writes instead")
 
-    def memory(self, steps: Any, num_outputs: int) -> list[tuple[int, int]]:
-        """The memory steps as the native side wants them."""
+    def memory(
+        self, steps: Any, num_outputs: int, line: int
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The memory steps as the native side wants them, and the roots made."""
         result: list[tuple[int, int]] = []
+        roots: list[tuple[int, int]] = []
         made: set[int] = set()
         held: list[bool] = []  # by temporary
         for step in _list(steps, "memory"):
             if not _is_memory_step(step):
                 raise _Bad(
-                    'a memory step must be ["output", index], ["temporary", bytes] or '
-                    f'["free", index], not {_shown(step)}'
+                    'a memory step must be ["output", index], ["temporary", bytes], '
+                    f'["free", index] or ["root", storage, bytes], not {_shown(step)}'
                 )
-            kind, argument = step
+            kind, argument = step[:2]
             if kind == "temporary":
-                _whole(argument, "bytes", LARGEST_BYTES)
+                argument = self.size(argument)
                 held.append(True)
+            elif kind == "root":
+                roots.append((self.define(argument, line), self.size(step[2])))
+                argument = len(roots) - 1
             elif kind == "output":
                 index = _whole(argument, "the index of an output")
                 if index >= num_outputs or index in made:
@@ -283,7 +361,7 @@ class _Reader:
         if len(made) < num_outputs:
             missing = next(index for index in range(num_outputs) if index not in made)
             raise _Bad(f"output {missing} is missing from the memory steps")
-        return result
+        return result, roots
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -307,7 +385,7 @@ def read_trace(path: str | Path) -> Trace:
                 if line > 1:
                     reader.entry(data, line)
                 else:
-                    reader.header(data)
+                    reader.read_header(data)
     except _Bad as error:
         raise TraceError(path, line, str(error)) from None
     except UnicodeDecodeError:
@@ -321,14 +399,39 @@ def read_trace(path: str | Path) -> Trace:
     if line == 0:
         raise TraceError(path, 0, "empty: the first line must be the header")
     return Trace(
-        str(path), reader.comment, reader.native, list(reader.op_numbers), reader.entry_ops
+        str(path),
+        reader.header,
+        reader.native,
+        list(reader.op_numbers),
+        reader.entry_ops,
+        reader.sources,
+        reader.is_priceable,
     )
 
 
 def _open(path: str | Path) -> io.TextIOBase:
-    if str(path).endswith(".gz"):
+    if _is_gzip(path):
         return gzip.open(path, "rt", encoding="utf-8", newline="\n")
     return Path(path).open(encoding="utf-8", newline="\n")
+
+
+def write_recorded(path: str | Path, header: Header, entries: bytes) -> None:
+    """Writes a trace whose entries are JSON lines already, whole or not at all."""
+    content = _dumped(_header_entry(header)) + entries
+    write_whole(path, gzip.compress(content, 9, mtime=0) if _is_gzip(path) else content)
+
+
+def _is_gzip(path: str | Path) -> bool:
+    return str(path).endswith(".gz")
+
+
+def _header_entry(header: Header) -> dict[str, Any]:
+    said = {key: value for key, value in asdict(header).items() if value != getattr(Header, key)}
+    return {"format": _FORMAT, "version": VERSION, **said}
+
+
+def _dumped(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
 class TraceWriter:
@@ -339,13 +442,9 @@ class TraceWriter:
 
     def __init__(self, path: str | Path, comment: str = "") -> None:
         raw = Path(path).open("wb")  # noqa: SIM115
-        binary = gzip.GzipFile("", "wb", 9, raw, mtime=0) if str(path).endswith(".gz") else raw
+        self._file = gzip.GzipFile("", "wb", 9, raw, mtime=0) if _is_gzip(path) else raw
         self._raw = raw  # a GzipFile does not close what it was given
-        self._file = io.TextIOWrapper(binary, encoding="utf-8", newline="\n")
-        header: dict[str, Any] = {"format": _FORMAT, "version": VERSION}
-        if comment:
-            header["comment"] = comment
-        self._write(header)
+        self._write(_header_entry(Header(comment)))
 
     def operator(
         self,
@@ -425,4 +524,4 @@ class TraceWriter:
         self.close()
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+        self._file.write(_dumped(entry))

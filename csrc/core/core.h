@@ -140,6 +140,14 @@ class Core {
     }
   }
 
+  // Live storages in order of their slots.
+  template <typename F>
+  void for_each_storage(F&& f) const {
+    for (const Value& value : values_) {
+      if (value.serial != 0 && value.storage != nullptr) f(value.storage);
+    }
+  }
+
   // The n-th placement from now on fails as if nothing could be evicted; 0: none. Returns what was
   // left of the last such n. For tests of what follows an error.
   int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }

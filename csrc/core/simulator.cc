@@ -10,8 +10,10 @@ namespace {
 
 struct SimulatedRecord final : Record {
   const TraceOperator* op = nullptr;
-  uint64_t number = 0;             // of the execution
-  std::vector<int32_t> written;    // for each write: the index of its value among the inputs
+  uint64_t number = 0;           // of the execution
+  std::vector<int32_t> written;  // for each write: its old value among the inputs, or -1
+  std::vector<bool> roots;       // for each write and overwrite: it stays a root
+  std::vector<Bytes> written_bytes;
   std::vector<uint64_t> expected;  // cookies of the outputs
 };
 
@@ -37,13 +39,18 @@ Storage* Simulator::storage(int64_t id) const {
   return found->second;
 }
 
+uint64_t& Simulator::cookie_of(const Value& value) {
+  return cookies_[value.external != nullptr ? -reinterpret_cast<int64_t>(value.external)
+                                            : value.offset];
+}
+
 uint64_t Simulator::cookie(int64_t id) const {
   const Value* value = storage(id)->value;
   if (!value->is_resident()) throw std::out_of_range("storage is evicted");
-  return cookies_.at(value->offset);
+  return const_cast<Simulator*>(this)->cookie_of(*value);
 }
 
-void Simulator::run_memory(const TraceOperator& op, Storage** outputs) {
+void Simulator::run_memory(const TraceOperator& op, Storage** outputs, bool replaying) {
   std::vector<Storage*> temporaries;
   auto clean_up = [&] {
     for (Storage*& temporary : temporaries) {
@@ -67,6 +74,12 @@ void Simulator::run_memory(const TraceOperator& op, Storage** outputs) {
         case MemoryStep::Kind::kFree:
           core_.storage_died(std::exchange(temporaries[step.argument], nullptr));
           break;
+        case MemoryStep::Kind::kRoot:
+          if (!replaying) {
+            const auto& [id, bytes] = op.roots[step.argument];
+            add_root(id, core_.allocate(bytes, op.side));
+          }
+          break;
       }
     }
   } catch (...) {
@@ -79,21 +92,26 @@ void Simulator::run_memory(const TraceOperator& op, Storage** outputs) {
   clean_up();
 }
 
+void Simulator::add_root(int64_t id, Storage* storage) {
+  storage->handle = storage;
+  storages_[id] = storage;
+  cookie_of(*storage->value) = mix(1, ++num_executed_);
+}
+
 void Simulator::run_operator(const TraceOperator& op) {
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
   operation_.writes.clear();
-  for (const int64_t id : op.writes) {
-    Write write;
-    write.storage = storage(id);
-    write.keep_old = !op.outputs.empty() && op.replayable;
-    operation_.writes.push_back(write);
-  }
-  for (const int64_t id : op.overwrites) {
-    Write write;
-    write.storage = storage(id);
-    operation_.writes.push_back(write);
-  }
+  auto add_writes = [&](const std::vector<int64_t>& ids, bool keep_old) {
+    for (const int64_t id : ids) {
+      Write& write = operation_.writes.emplace_back();
+      write.storage = storage(id);
+      write.keep_old = keep_old;
+      write.make_root = op.make_roots;
+    }
+  };
+  add_writes(op.writes, op.keep_old);
+  add_writes(op.overwrites, false);
   core_.set_current_op(op.op);
   core_.begin(operation_, inputs.data(), inputs.size());
 
@@ -102,45 +120,45 @@ void Simulator::run_operator(const TraceOperator& op) {
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
   try {
-    run_memory(op, fresh.data());
+    run_memory(op, fresh.data(), /*replaying=*/false);
   } catch (...) {
     core_.abort(operation_);
     throw;
   }
   // What the operator read, and so what its record reads.
+  std::unordered_map<const Storage*, size_t> written;
+  for (size_t w = 0; w < operation_.writes.size(); ++w) {
+    written.emplace(operation_.writes[w].storage, w);
+  }
   std::vector<Value*> values;
+  record->written.assign(op.writes.size(), -1);
   uint64_t hash = mix(0, record->number);
   for (Storage* input : inputs) {
     Value* value = input->value;
-    bool blank = false;
-    for (size_t w = 0; w < operation_.writes.size(); ++w) {
-      if (operation_.writes[w].storage != input) continue;
-      value = operation_.writes[w].old;
-      blank = w >= op.writes.size();
+    const auto write = written.find(input);
+    if (write != written.end()) {
+      // A root that is written has no old value to read again, unless it was kept; what is
+      // overwritten is not read at all.
+      value = operation_.writes[write->second].old;
+      if (value == nullptr || write->second >= op.writes.size()) continue;
+      record->written[write->second] = static_cast<int32_t>(values.size());
     }
-    // A root that is written has no old value to read again: nothing is recorded for it.
-    const Value* content = value != nullptr ? value : input->value;
-    if (!blank) hash = mix(hash, cookies_.at(content->offset));
-    if (value != nullptr && !blank) values.push_back(value);
+    hash = mix(hash, cookie_of(*value));
+    values.push_back(value);
   }
-  for (const int64_t id : op.writes) {
-    int32_t index = -1;
-    for (const Write& write : operation_.writes) {
-      if (write.storage != storage(id) || write.old == nullptr) continue;
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (values[i] == write.old) index = static_cast<int32_t>(i);
-      }
-    }
-    record->written.push_back(index);
+  for (const Write& write : operation_.writes) {
+    const bool root = write.kind == Write::Kind::kRoot;
+    record->roots.push_back(root);
+    record->written_bytes.push_back(write.storage->bytes);
   }
   size_t output = 0;
   for (Storage* storage : fresh) {
     record->expected.push_back(mix(hash, ++output));
-    cookies_[storage->value->offset] = record->expected.back();
+    cookie_of(*storage->value) = record->expected.back();
   }
   for (const Write& write : operation_.writes) {
     record->expected.push_back(mix(hash, ++output));
-    cookies_[write.storage->value->offset] = record->expected.back();
+    cookie_of(*write.storage->value) = record->expected.back();
   }
   for (size_t i = 0; i < fresh.size(); ++i) {
     fresh[i]->handle = fresh[i];
@@ -154,27 +172,17 @@ void Simulator::replay(Record& base, Storage** outputs) {
   auto& record = static_cast<SimulatedRecord&>(base);
   const TraceOperator& op = *record.op;
   uint64_t hash = mix(0, record.number);
-  for (const Edge& edge : record.inputs) hash = mix(hash, cookies_.at(edge.value->offset));
+  for (const Edge& edge : record.inputs) hash = mix(hash, cookie_of(*edge.value));
   const size_t num_fresh = op.outputs.size();
-  std::vector<Storage*> scratch;  // copies of roots the operator writes again
-  size_t next = num_fresh;
+  std::vector<Storage*> scratch;  // in place of roots that the operator writes again
   try {
-    for (const int32_t index : record.written) {
-      if (index >= 0) {
-        Value* old = record.inputs[index].value;
-        Storage* taken = core_.take_for_write(old, record);
-        (old->is_root() ? scratch.emplace_back() : outputs[next]) = taken;
-      }
-      ++next;
+    for (size_t w = 0; w < record.roots.size(); ++w) {
+      const int32_t index = w < record.written.size() ? record.written[w] : -1;
+      Storage* memory = index >= 0 ? core_.take_for_write(record.inputs[index].value, record)
+                                   : core_.allocate(record.written_bytes[w], op.side);
+      (record.roots[w] ? scratch.emplace_back() : outputs[num_fresh + w]) = memory;
     }
-    for (const int64_t id : op.overwrites) {
-      (void)id;
-      if (record.outputs[next] != nullptr) {
-        outputs[next] = core_.allocate(record.outputs[next]->bytes, op.side);
-      }
-      ++next;
-    }
-    run_memory(op, outputs);
+    run_memory(op, outputs, /*replaying=*/true);
   } catch (...) {
     for (size_t i = num_fresh; i < record.outputs.size(); ++i) {
       if (outputs[i] != nullptr) core_.storage_died(std::exchange(outputs[i], nullptr));
@@ -186,13 +194,11 @@ void Simulator::replay(Record& base, Storage** outputs) {
   for (size_t i = 0; i < record.outputs.size(); ++i) {
     const uint64_t cookie = mix(hash, i + 1);
     if (cookie != record.expected[i]) throw std::logic_error("a replay read other content");
-    if (outputs[i] != nullptr) cookies_[outputs[i]->value->offset] = cookie;
+    if (outputs[i] != nullptr) cookie_of(*outputs[i]->value) = cookie;
   }
 }
 
-void Simulator::copy(Value& to, const Value& from, Bytes) {
-  cookies_[to.offset] = cookies_.at(from.offset);
-}
+void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
 
 void Simulator::retire(Record* record) { delete record; }
 
@@ -201,13 +207,14 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
     case TraceEntry::Kind::kOperator:
       run_operator(trace.operators[entry.operator_index]);
       break;
-    case TraceEntry::Kind::kRoot: {
-      Storage* root = core_.allocate(entry.bytes, Side::kLeft);
-      root->handle = root;
-      storages_[entry.storage] = root;
-      cookies_[root->value->offset] = mix(1, ++num_executed_);
+    case TraceEntry::Kind::kRoot:
+      add_root(entry.storage, core_.allocate(entry.bytes, Side::kLeft));
       break;
-    }
+    case TraceEntry::Kind::kExternal:
+      // Any number that no other has will do for an address.
+      add_root(entry.storage,
+               core_.add_external(reinterpret_cast<void*>(entry.storage + 1), entry.bytes));
+      break;
     case TraceEntry::Kind::kFree: {
       Storage* dead = storage(entry.storage);
       storages_.erase(entry.storage);
@@ -232,9 +239,24 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
     case TraceEntry::Kind::kEndStep:
       core_.end_step(/*boundary=*/true);
       break;
-    case TraceEntry::Kind::kMakeRoot:
+    case TraceEntry::Kind::kEndStepInside:
+      core_.end_step(/*boundary=*/false);
+      break;
+    case TraceEntry::Kind::kMakeRoot: {
+      Storage* gradient = storage(entry.storage);
+      if (gradient->value->is_root()) break;
+      try {
+        core_.materialize(gradient);
+      } catch (const OutOfBudget&) {
+        break;  // as in the engine: it stays recomputable
+      }
+      core_.make_root(gradient);
+      break;
+    }
+    case TraceEntry::Kind::kExpose:
       core_.materialize(storage(entry.storage));
-      core_.make_root(storage(entry.storage));
+      core_.expose(storage(entry.storage));
+      core_.pin(storage(entry.storage), "the trace");
       break;
   }
 }

@@ -17,8 +17,9 @@ namespace coop {
 
 // One thing that happens in an operator's memory, in order.
 struct MemoryStep {
-  enum class Kind : uint8_t { kOutput, kTemporary, kFree } kind;
-  int64_t argument;  // index of the output; bytes of the temporary; index of the temporary
+  enum class Kind : uint8_t { kOutput, kTemporary, kFree, kRoot } kind;
+  int64_t argument;  // index of the output; bytes of the temporary; index of the temporary; of a
+                     // root
 };
 
 struct TraceOperator {
@@ -26,12 +27,19 @@ struct TraceOperator {
   Cost cost = 0;
   Side side = Side::kRight;
   bool replayable = true;
+  bool make_roots = false;  // what it writes is made a root first
+  bool keep_old = false;    // a replay needs the old bytes of the roots it writes
+  // For another device's price.
+  double flops = 0;
+  double moved_bytes = 0;
+  bool half = false;
   std::vector<int64_t> inputs;   // storage ids, written ones included
   std::vector<int64_t> outputs;  // storage ids
   std::vector<Bytes> output_bytes;
-  std::vector<int64_t> writes;      // storage ids, a subset of the inputs
-  std::vector<int64_t> overwrites;  // storage ids: all bytes written, none read
-  std::vector<MemoryStep> memory;   // empty: the outputs in order
+  std::vector<int64_t> writes;                   // storage ids, a subset of the inputs
+  std::vector<int64_t> overwrites;               // storage ids: all bytes written, none read
+  std::vector<MemoryStep> memory;                // empty: the outputs in order
+  std::vector<std::pair<int64_t, Bytes>> roots;  // made for others: storage ids and sizes
 };
 
 struct TraceEntry {
@@ -45,7 +53,10 @@ struct TraceEntry {
     kMaterialize,
     kBeginStep,
     kEndStep,
-    kMakeRoot
+    kMakeRoot,
+    kExternal,
+    kExpose,
+    kEndStepInside
   } kind;
   int64_t storage = 0;
   Bytes bytes = 0;
@@ -88,11 +99,14 @@ class Simulator final : public Host {
  private:
   void run_operator(const TraceOperator& op);
   // Runs the memory steps; storages of the outputs come back in `outputs`.
-  void run_memory(const TraceOperator& op, Storage** outputs);
+  void run_memory(const TraceOperator& op, Storage** outputs, bool replaying);
+  void add_root(int64_t id, Storage* storage);
+  uint64_t& cookie_of(const Value& value);
 
   Core core_;
   std::unordered_map<int64_t, Storage*> storages_;
-  std::unordered_map<Bytes, uint64_t> cookies_;  // by offset
+  // By offset; of external memory, by its negative number.
+  std::unordered_map<int64_t, uint64_t> cookies_;
   uint64_t num_executed_ = 0;
   Operation operation_;
 };

@@ -6,6 +6,7 @@
 
 #include "core/arena.h"
 #include "core/simulator.h"
+#include "torch/cost.h"
 
 namespace py = pybind11;
 
@@ -95,7 +96,9 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
                   std::vector<int64_t> inputs, std::vector<int64_t> outputs,
                   std::vector<Bytes> output_bytes, std::vector<int64_t> writes,
                   std::vector<int64_t> overwrites,
-                  const std::vector<std::pair<int, int64_t>>& memory, int32_t line) {
+                  const std::vector<std::pair<int, int64_t>>& memory, int32_t line,
+                  std::vector<std::pair<int64_t, Bytes>> roots, bool make_roots,
+                  std::optional<bool> keep_old, double flops, double moved_bytes, bool half) {
   TraceOperator& entry = trace.operators.emplace_back();
   entry.op = op;
   entry.cost = cost;
@@ -109,6 +112,12 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
   for (const auto& [kind, argument] : memory) {
     entry.memory.push_back({static_cast<MemoryStep::Kind>(kind), argument});
   }
+  entry.roots = std::move(roots);
+  entry.make_roots = make_roots;
+  entry.keep_old = keep_old.value_or(!entry.outputs.empty() && replayable);
+  entry.flops = flops;
+  entry.moved_bytes = moved_bytes;
+  entry.half = half;
   trace.entries.push_back(
       {TraceEntry::Kind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
 }
@@ -182,7 +191,19 @@ void bind_core(py::module_& m) {
       .def(py::init<>())
       .def("add_operator", &add_operator, py::arg("op"), py::arg("cost"), py::arg("left"),
            py::arg("replayable"), py::arg("inputs"), py::arg("outputs"), py::arg("output_bytes"),
-           py::arg("writes"), py::arg("overwrites"), py::arg("memory"), py::arg("line"))
+           py::arg("writes"), py::arg("overwrites"), py::arg("memory"), py::arg("line"),
+           py::arg("roots") = std::vector<std::pair<int64_t, Bytes>>(),
+           py::arg("make_roots") = false, py::arg("keep_old") = py::none(), py::arg("flops") = 0.0,
+           py::arg("moved_bytes") = 0.0, py::arg("half") = false)
+      // A copy with the costs that another device would have.
+      .def("priced",
+           [](const Trace& trace, const DeviceProfile& profile) {
+             Trace copy = trace;
+             for (TraceOperator& op : copy.operators) {
+               op.cost = roofline(profile, op.flops, op.half, op.moved_bytes);
+             }
+             return copy;
+           })
       .def(
           "add",
           [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {

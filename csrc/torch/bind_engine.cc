@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <limits>
@@ -11,6 +12,7 @@
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
+#include "torch/meta_arena.h"
 #ifdef COOP_CUDA
 #include "cuda/cuda_arena.h"
 #endif
@@ -42,6 +44,37 @@ auto translated(const char* what, F&& f) {
   } catch (const BudgetExceeded& error) {
     throw_out_of_budget(what, error.replaying, error.shortage);
   }
+}
+
+py::object dispatch_fake(Engine& engine, const std::string& name, const std::string& overload,
+                         const py::tuple& args, const py::dict& kwargs, const py::function& run) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  torch::jit::Stack stack;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const py::str key(arguments[i].name());
+    if (i >= args.size() && !kwargs.contains(key)) {
+      stack.push_back(arguments[i].default_value().value_or(c10::IValue()));
+      continue;
+    }
+    const py::object value = i < args.size() ? py::object(args[i]) : py::object(kwargs[key]);
+    // Torch hands over the number in `x + 1` as it is, although the schema wants a tensor.
+    const bool number =
+        arguments[i].type()->kind() == c10::TypeKind::TensorType && !THPVariable_Check(value.ptr());
+    stack.push_back(number ? c10::IValue() : torch::jit::toIValue(value, arguments[i].type()));
+  }
+  py::object result = py::none();
+  engine.intercept_fake(op, &stack, [&](torch::jit::Stack* running) {
+    result = run();
+    const auto& returns = op.schema().returns();
+    torch::jit::drop(*running, op.schema().arguments().size());
+    for (size_t i = 0; i < returns.size(); ++i) {
+      const py::object item =
+          returns.size() == 1 ? result : py::object(result.cast<py::tuple>()[i]);
+      running->push_back(torch::jit::toIValue(item, returns[i].type()));
+    }
+  });
+  return result;
 }
 
 }  // namespace
@@ -97,6 +130,16 @@ void bind_engine(py::module_& m) {
           },
           py::arg("config"), py::arg("profile"), py::arg("measure") = false,
           py::arg("paranoid") = false)
+      .def_static(
+          "meta",
+          [](const Config& config, const DeviceProfile& profile) {
+            install_meta_allocator();
+            EngineConfig engine_config{config, profile};
+            auto engine = std::make_shared<Engine>(engine_config, make_meta_memory(config.budget));
+            set_active_engine(c10::kMeta, engine);
+            return engine;
+          },
+          py::arg("config"), py::arg("profile"))
       .def("close",
            [](Engine& engine) {
              std::vector<std::string> lost;
@@ -106,7 +149,8 @@ void bind_engine(py::module_& m) {
              }
              set_thread_enabled(false);
              // Torch goes on allocating from a GPU's arena.
-             if (engine.memory().device().is_cpu()) set_active_engine(c10::kCPU, nullptr);
+             const c10::Device device = engine.memory().device();
+             if (!device.is_cuda()) set_active_engine(device, nullptr);
              return lost;
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
@@ -150,6 +194,16 @@ void bind_engine(py::module_& m) {
              translated("coop.pin", [&] { engine.expose(storage_of(t)); });
            })
       .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })
+      .def(
+          "start_recording",
+          [](Engine& engine, bool source_lines, bool estimate_temporaries) {
+            engine.start_recording({source_lines, estimate_temporaries});
+          },
+          py::arg("source_lines"), py::arg("estimate_temporaries") = false)
+      .def("stop_recording", [](Engine& engine) { return py::bytes(engine.stop_recording()); })
+      // dispatch(name, overload, args, kwargs, run): an operator on fake tensors; `run()` runs it.
+      .def("dispatch", &dispatch_fake)
+      .def("header_bytes", &Engine::header_bytes)
       .def("is_valid",
            [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());

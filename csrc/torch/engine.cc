@@ -18,13 +18,14 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Engine>> engines;
-  // By device: main memory, then the GPUs.
-  std::array<std::atomic<Engine*>, 1 + 64> active{};
+  // By device: main memory, no memory at all, then the GPUs.
+  std::array<std::atomic<Engine*>, 2 + 64> active{};
   std::atomic<Engine*> sole{nullptr};  // when there is but one
 };
 
 size_t index_of(c10::Device device) {
-  return device.is_cpu() ? 0 : 1 + static_cast<size_t>(std::max<int>(device.index(), 0));
+  if (!device.is_cuda()) return device.is_meta() ? 1 : 0;
+  return 2 + static_cast<size_t>(std::max<int>(device.index(), 0));
 }
 
 Registry& registry() {
@@ -195,6 +196,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
         storage = core_.allocate(bytes + header_bytes_, current_side());
       }
       memory_->allocated(storage);
+      if (recorder_ != nullptr) recorder_->allocated(storage, bytes);
       return data_ptr(*storage);
     } catch (const OutOfBudget& error) {
       failure = error;
@@ -231,6 +233,7 @@ void Engine::delete_storage(void* context) {
   bool trash = false;
   {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
+    if (engine->recorder_ != nullptr) engine->recorder_->died(storage);
     if (!engine->memory_->defer(storage)) engine->core_.storage_died(storage);
     trash = !engine->trash_.empty();
   }
@@ -336,13 +339,16 @@ void Engine::materialize(c10::StorageImpl* impl) {
   const std::lock_guard<std::recursive_mutex> materializer(materializer_);
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
-  if (storage != nullptr) core_.materialize(storage);
+  if (storage == nullptr) return;
+  if (recorder_ != nullptr) recorder_->materialize(storage);
+  core_.materialize(storage);
 }
 
 bool Engine::evict(c10::StorageImpl* impl) {
   const std::lock_guard<std::recursive_mutex> materializer(materializer_);
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
+  if (storage != nullptr && recorder_ != nullptr) recorder_->evict(storage);
   return storage != nullptr && core_.evict(storage);
 }
 
@@ -357,6 +363,10 @@ void Engine::pin(c10::StorageImpl* impl, const char* reason) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
+  if (recorder_ != nullptr) {
+    recorder_->materialize(storage);
+    recorder_->pin(storage);
+  }
   core_.materialize(storage);
   core_.pin(storage, reason);
 }
@@ -373,6 +383,7 @@ void Engine::expose(c10::StorageImpl* impl) {
       shared_externals_.store(true, std::memory_order_release);
     }
     if (storage->exposed) return;
+    if (recorder_ != nullptr) recorder_->expose(storage, impl);
     core_.materialize(storage);
     core_.expose(storage);
     if (ours) core_.pin(storage, "its memory is shared with a NumPy array or the like");
@@ -383,12 +394,15 @@ void Engine::expose(c10::StorageImpl* impl) {
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
-  if (storage != nullptr) core_.unpin(storage);
+  if (storage == nullptr) return;
+  if (recorder_ != nullptr && storage->pins > 0) recorder_->unpin(storage);
+  core_.unpin(storage);
 }
 
 void Engine::begin_step() {
   in_step_.store(true, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> guard(mutex_);
+  if (recorder_ != nullptr) recorder_->begin_step();
   core_.begin_step();
 }
 
@@ -397,6 +411,7 @@ void Engine::end_step(bool boundary) {
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
+    if (recorder_ != nullptr) recorder_->end_step(boundary);
     core_.end_step(boundary);
   }
   empty_trash();
@@ -418,6 +433,18 @@ std::map<std::string, std::string> Engine::pinned_operators() {
 Shortage Engine::shortage(Bytes bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   return core_.shortage(bytes);
+}
+
+void Engine::start_recording(const Recorder::Options& options) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  recorder_ = std::make_unique<Recorder>(core_, header_bytes_, options);
+}
+
+std::string Engine::stop_recording() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::string lines = recorder_ == nullptr ? std::string() : recorder_->take();
+  recorder_.reset();
+  return lines;
 }
 
 // Copies a resident tensor out of the arena.

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@
 #include "torch/frozen_call.h"
 #include "torch/memory.h"
 #include "torch/op_info.h"
+#include "torch/recorder.h"
 
 namespace coop {
 
@@ -52,6 +54,9 @@ struct TensorArgument {
   size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool dense = false;          // every element has bytes of its own, with none between them
   bool written = false;
+
+  // Whether the operator writes all `bytes` of its storage, as far as geometry tells.
+  bool is_covered_by_write(Bytes bytes) const;
 };
 
 // Everything about one running operator. One per thread and depth, reused.
@@ -82,6 +87,10 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   // --- the way of an operator ------------------------------------------------------------------
   void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  // The same for tensors without bytes: Python modes come before our dispatch key, so Python tells
+  // us of the operator, and runs it.
+  void intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                      const std::function<void(torch::jit::Stack*)>& run);
 
   // --- the allocator
   // ------------------------------------------------------------------------------
@@ -117,6 +126,11 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
   // is gone. Returns a line for every tensor that could not be restored.
   std::vector<std::string> close();
+
+  // A trace of what the core is told from now on, or until the end (docs/trace-format.md).
+  void start_recording(const Recorder::Options& options);
+  std::string stop_recording();
+  Bytes header_bytes() const { return header_bytes_; }
 
   const EngineConfig& config() const { return config_; }
   Core& core() { return core_; }
@@ -170,6 +184,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::atomic<bool> in_step_{false};
   std::atomic<int64_t> num_storages_{0};
   std::atomic<bool> closed_{false};
+  std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded
 };
 
 // The engine whose arena takes the allocations of a device, or null.

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <chrono>
+#include <functional>
 
 #include "torch/engine.h"
 
@@ -110,6 +111,17 @@ int64_t now_ns() {
       .count();
 }
 
+// Tensors without bytes are run by Python (see Engine::intercept_fake), all others by torch.
+thread_local const std::function<void(torch::jit::Stack*)>* g_run_in_python = nullptr;
+
+void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (__builtin_expect(g_run_in_python != nullptr, 0)) {
+    (*g_run_in_python)(stack);
+  } else {
+    op.redispatchBoxed(keys, stack);
+  }
+}
+
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
@@ -128,7 +140,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const bool accumulating = info.accumulates && is_accumulating(info);
   if (info.passes_through) {
     if (info.takes_storages) materialize_storages(info, *stack);
-    op.redispatchBoxed(keys, stack);
+    redispatch(op, keys, stack);
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
   }
@@ -139,6 +151,21 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   begin(call);
   run(call, op, keys, stack);
   if (accumulating) root_gradient(stack->back().toTensor());
+}
+
+void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                            const std::function<void(torch::jit::Stack*)>& run) {
+  const auto* outer = std::exchange(g_run_in_python, &run);
+  // Python makes tensors on the way to a view.
+  std::optional<Recorder::PauseScope> unrecorded;
+  if (op_info(op).passes_through) unrecorded.emplace();
+  try {
+    intercept(op, c10::DispatchKeySet(), stack);
+  } catch (...) {
+    g_run_in_python = outer;
+    throw;
+  }
+  g_run_in_python = outer;
 }
 
 // set_ looks at the memory behind its arguments, although it neither reads nor writes it.
@@ -298,6 +325,7 @@ void Engine::begin(Call& call) {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
     if (info.shares_memory) {
       for (Storage* storage : call.storages) {
+        if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
         core_.expose(storage);
         core_.pin(storage, info.refusal);
       }
@@ -310,6 +338,7 @@ void Engine::begin(Call& call) {
   for (TensorArgument& tensor : call.tensors) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
   }
+  if (recorder_ != nullptr) recorder_->begin(call);
   const bool trash = !trash_.empty();
   lock.unlock();
   if (trash) empty_trash();
@@ -320,7 +349,7 @@ void Engine::begin(Call& call) {
 void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack) {
   const OpInfo& info = *call.info;
-  if (info.seeded) {
+  if (info.seeded && g_run_in_python == nullptr) {
     const c10::IValue* generator =
         info.generator_argument >= 0 ? &call.arguments[info.generator_argument] : nullptr;
     call.rng = RngState(generator != nullptr && !generator->isNone()
@@ -333,7 +362,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
     if (config_.measure) measured = -now_ns();
-    op.redispatchBoxed(keys, stack);
+    redispatch(op, keys, stack);
     if (config_.measure) measured += now_ns();
     if (went_another_way(failures)) {
       torch::jit::drop(*stack, info.num_results);
@@ -342,6 +371,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   } catch (const BudgetExceeded& error) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
+      if (recorder_ != nullptr) recorder_->abort();
       core_.abort(call.operation);
     }
     if (call.rng.is_set()) call.rng.restore();
@@ -349,6 +379,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   } catch (...) {
     // As without a budget: what the operator had written by then stays written.
     const std::lock_guard<std::mutex> guard(mutex_);
+    if (recorder_ != nullptr) recorder_->commit(call, 0, 0, /*replayable=*/false);
     core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
     throw;
   }
@@ -368,18 +399,22 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     const std::lock_guard<std::mutex> guard(mutex_);
     collect_fresh(call, stack, num_results);
     Cost cost = measured;
-    if (!config_.measure) {
-      const double flops =
-          info.flops == FlopFormula::kNone ? 0 : count_flops(info, call.arguments.data(), results);
-      cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    double flops = 0;
+    if (!config_.measure || recorder_ != nullptr) {
+      if (info.flops != FlopFormula::kNone) {
+        flops = count_flops(info, call.arguments.data(), results);
+      }
     }
+    if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    const bool replayable = call.records && call.refusal == nullptr && call.understood;
+    if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
     for (const Write& write : call.operation.writes) {
       recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
-    if (recordable && call.records && call.refusal == nullptr && call.understood) {
+    if (recordable && replayable) {
       frozen = freeze(call, op, keys);
     }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
@@ -423,6 +458,14 @@ void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t nu
   }
 }
 
+bool TensorArgument::is_covered_by_write(Bytes bytes) const {
+  const Bytes covered = frozen.geometry.size() == 0
+                            ? static_cast<Bytes>(frozen.dtype.itemsize())
+                            : c10::multiply_integers(frozen.geometry.sizes_arrayref()) *
+                                  static_cast<Bytes>(frozen.dtype.itemsize());
+  return written && dense && frozen.offset == 0 && covered == bytes;
+}
+
 FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   auto frozen = std::make_unique<FrozenCall>(op);
   frozen->info = call.info;
@@ -451,13 +494,8 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
         if (!root) target.write = static_cast<int32_t>(w);
         target.copy = root;
         // Covered in full and never read: any memory will do. Rule 7's statistics likewise.
-        const Bytes covered = target.geometry.size() == 0
-                                  ? static_cast<Bytes>(target.dtype.itemsize())
-                                  : c10::multiply_integers(target.geometry.sizes_arrayref()) *
-                                        static_cast<Bytes>(target.dtype.itemsize());
         if (root ? value == nullptr
-                 : call.info->overwrites && tensor.written && tensor.dense && target.offset == 0 &&
-                       covered == content_bytes(*storage)) {
+                 : call.info->overwrites && tensor.is_covered_by_write(content_bytes(*storage))) {
           value = nullptr;
           target.scratch_bytes = storage->bytes;
         }
@@ -512,6 +550,7 @@ void Engine::replay(Record& base, Storage** outputs) {
   };
   // Memory for what the operator writes; everything it reads is resident and locked.
   const RunScope scope(record.side);
+  const Recorder::PauseScope unrecorded;
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {
       const FrozenTensor& tensor = record.tensors[i];
@@ -638,6 +677,7 @@ void Engine::root_gradient(const at::Tensor& tensor) {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
     Storage* storage = find(tensor.storage().unsafeGetStorageImpl());
+    if (storage != nullptr && recorder_ != nullptr) recorder_->make_root(storage);
     if (storage == nullptr || storage->value->is_root()) return;
     try {
       core_.materialize(storage);

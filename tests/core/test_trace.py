@@ -12,7 +12,11 @@ from coop.trace import TraceError, TraceWriter, read_trace
 from core.decisions import NAMES, shipped
 from core.decisions import TRACES as SHIPPED
 
-HEADER = '{"format": "coop-trace", "version": 1}'
+A_STEP = (
+    'a memory step must be ["output", index], ["temporary", bytes], ["free", index] or '
+    '["root", storage, bytes]'
+)
+HEADER = '{"format": "coop-trace", "version": 2}'
 
 
 def error_of(path: Path, *lines: str) -> str:
@@ -51,7 +55,7 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
         writer.make_root(1)
         writer.free(2)
     trace = read_trace(path)
-    assert trace.comment == "all kinds of entry"
+    assert trace.header.comment == "all kinds of entry"
     assert trace.op_names == ["aten::mm", "aten::relu_", "aten::zero_", "aten::add_"]
     assert trace.num_operators == 4
     assert len(trace.native) == 13
@@ -115,18 +119,25 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
             "storage 7 is written twice by one operator",
         ),
         (
-            '{"op": "mm", "cost_ns": 1, "inputs": [7], "overwrites": [7]}',
-            "storage 7 is read and overwritten: list it under writes instead",
+            '{"op": "mm", "cost_ns": 1, "memory": [["root", 9]]}',
+            f'{A_STEP}, not ["root", 9]',
         ),
         (
+            '{"op": "mm", "cost_ns": 1, "memory": [["root", 7, 64]]}',
+            "storage 7 is already defined",
+        ),
+        ('{"op": "mm", "cost_ns": 1, "half": 1}', "half must be true or false, not 1"),
+        ('{"op": "mm", "cost_ns": 1, "flops": -1}', "flops must not be negative, not -1"),
+        ('{"op": "mm", "cost_ns": 1, "source": 1}', "source must be a string, not 1"),
+        ('{"expose": 8}', "storage 8 is dead since line 4"),
+        ('{"step": "over"}', 'step must be "begin", "end" or "end_inside", not "over"'),
+        (
             '{"op": "mm", "cost_ns": 1, "memory": [["scratch", 1]]}',
-            'a memory step must be ["output", index], ["temporary", bytes] or ["free", index], '
-            'not ["scratch", 1]',
+            f'{A_STEP}, not ["scratch", 1]',
         ),
         (
             '{"op": "mm", "cost_ns": 1, "memory": [[["output"], 1]]}',
-            'a memory step must be ["output", index], ["temporary", bytes] or ["free", index], '
-            'not [["output"], 1]',
+            f'{A_STEP}, not [["output"], 1]',
         ),
         (
             '{"op": "mm", "cost_ns": 1, "outputs": [[9, 64]], "memory": [["temporary", 64]]}',
@@ -154,10 +165,18 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str, message
             '{"root": 1, "bytes": 2}',
             'the first line must be the header, with "format": "coop-trace"',
         ),
-        ('{"format": "coop-trace", "version": 2}', "version 2 is not supported, only 1"),
-        ('{"format": "coop-trace"}', "version null is not supported, only 1"),
-        ('{"format": "coop-trace", "version": true}', "version true is not supported, only 1"),
-        ('{"format": "coop-trace", "version": 1, "x": 1}', 'unknown key "x" in the header'),
+        ('{"format": "coop-trace", "version": 3}', "version 3 is not supported, only 2"),
+        ('{"format": "coop-trace"}', "version null is not supported, only 2"),
+        ('{"format": "coop-trace", "version": true}', "version true is not supported, only 2"),
+        ('{"format": "coop-trace", "version": 2, "x": 1}', 'unknown key "x" in the header'),
+        (
+            '{"format": "coop-trace", "version": 2, "alignment": 3}',
+            "alignment must be a power of two, not 3",
+        ),
+        (
+            '{"format": "coop-trace", "version": 2, "estimated": 1}',
+            "estimated must be true or false, not 1",
+        ),
     ],
 )
 def test_a_wrong_header_is_named(tmp_path: Path, header: str, message: str) -> None:

@@ -1,0 +1,152 @@
+"""Running a program without the hardware it needs: tensors have shapes and devices, and no bytes.
+
+Inside `pretend` every tensor is one of torch's fake tensors. What asks for a GPU gets the fake
+device, what reads a number gets a plausible one (1, or False), and an engine over no memory sees
+the same operators as on the hardware.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
+
+from coop._native import _C
+
+__all__ = ["DataDependentError", "pretend"]
+
+_aten = torch.ops.aten
+# Their results have as many elements as the data says.
+_DATA_DEPENDENT = frozenset(
+    (
+        _aten.nonzero.default,
+        _aten.masked_select.default,
+        _aten._unique2.default,
+        _aten.unique_dim.default,
+        _aten.unique_consecutive.default,
+        _aten.repeat_interleave.Tensor,
+    )
+)
+
+
+_READERS = frozenset((torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.numpy))
+
+
+class DataDependentError(RuntimeError):
+    """The program needs the content of a tensor, and there is none."""
+
+
+def _a_number(dtype: torch.dtype) -> bool | int | float:
+    """Not 0: optimizers divide by what depends on the number of steps."""
+    if dtype == torch.bool:
+        return False
+    return 1.0 if dtype.is_floating_point else 1
+
+
+class _FakeMode(FakeTensorMode):
+    """torch's fake tensors, with numbers for those who read one; an engine sees the operators."""
+
+    def __init__(self, engine: _C.Engine) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.engine = engine
+        self.running = False  # an operator: what it is made of is not the program's
+
+    def __torch_dispatch__(  # type: ignore[override]
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is _aten._local_scalar_dense.default:
+            return _a_number(args[0].dtype)
+        if func in _DATA_DEPENDENT:
+            raise DataDependentError(
+                f"{func} makes as many elements as the data says, and without the hardware there "
+                "is no data: record the program where it can run (coop.record in a budget)"
+            )
+        kwargs = kwargs or {}
+
+        def run() -> Any:
+            outer, self.running = self.running, True
+            try:
+                return FakeTensorMode.__torch_dispatch__(self, func, types, args, kwargs)
+            finally:
+                self.running = outer
+
+        schema = getattr(func, "_schema", None)
+        if self.running or schema is None or schema.name.startswith(("prim::", "profiler::")):
+            return run()
+        return self.engine.dispatch(schema.name, schema.overload_name, args, kwargs, run)
+
+
+class _OneDevice(TorchFunctionMode):
+    """Every device is the fake one, and every tensor that comes from outside becomes fake."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda or func is torch.Tensor.cpu:
+            return args[0]
+        if getattr(func, "__name__", "") in ("pin_memory", "record_stream"):
+            return args[0]
+        if func in _READERS and not isinstance(args[0], FakeTensor):
+            with _disable_current_modes():  # there is data: the shape of a tree, say
+                return func(*args, **kwargs)
+        if func is torch.Tensor.tolist:
+            return torch.full(args[0].shape, _a_number(args[0].dtype)).numpy(force=True).tolist()
+        if kwargs.get("device") is not None:
+            kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
+        kwargs.pop("generator", None)
+        if func is torch.Tensor.to:
+            args = tuple(_on_cpu(argument) for argument in args)
+        args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        return self.mode.from_tensor(tensor)  # the same one for the same tensor
+
+
+def _on_cpu(argument: Any) -> Any:
+    if isinstance(argument, torch.device):
+        return torch.device("cpu")
+    if isinstance(argument, str):
+        return "cpu"
+    return argument
+
+
+def _cpu_autocast(init: Callable[..., None]) -> Callable[..., None]:
+    def patched(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        init(self, "cpu", *args, **kwargs)
+
+    return patched
+
+
+@contextlib.contextmanager
+def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
+    """What the body computes has no bytes; `engine` sees its operators.
+
+    Optimizers choose the operators that they choose on a GPU.
+    """
+    with contextlib.ExitStack() as stack:
+        foreach = "torch.optim.optimizer._get_foreach_kernels_supported_devices"
+        stack.enter_context(mock.patch(foreach, lambda: ["cpu", "cuda"]))
+        types = "torch.optim.optimizer._foreach_supported_types"
+        stack.enter_context(mock.patch(types, [torch.Tensor, torch.nn.Parameter, FakeTensor]))
+        autocast = _cpu_autocast(torch.autocast.__init__)
+        stack.enter_context(mock.patch.object(torch.autocast, "__init__", autocast))
+        mode = _FakeMode(engine)
+        stack.enter_context(mode)
+        stack.enter_context(_OneDevice(mode))
+        yield mode

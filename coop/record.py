@@ -1,0 +1,100 @@
+"""Recording what a program does to memory, as a trace for the planner and the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from coop import session as sessions
+from coop._native import _C
+from coop.files import why_not_writable
+from coop.profiles import get_profile
+from coop.sizes import LARGEST_BYTES
+from coop.trace import Header, write_recorded
+
+__all__ = ["record", "record_without_hardware"]
+
+
+@contextlib.contextmanager
+def record(
+    path: str | Path,
+    *,
+    device: Literal["cpu", "meta"] = "cpu",
+    source_lines: bool = False,
+    comment: str = "",
+) -> Iterator[None]:
+    """Write the trace of what the body does: `python -m coop plan` and `simulate` read it.
+
+    Inside a budget, on whatever device, that session is recorded; the trace is the same at every
+    budget. Outside of one, what the body makes on the CPU is recorded in an arena without a limit;
+    with `device="meta"` the body runs without memory and without the hardware (see
+    `record_without_hardware`).
+
+    Args:
+        path: the file, compressed when it ends in `.gz`. Written on leaving, whole or not at all.
+        device: where to record when there is no budget.
+        source_lines: with every operator, the line of your code that called it.
+        comment: what the trace says of itself.
+    """
+    reason = why_not_writable(path)
+    if reason:
+        raise OSError(reason)
+    session = sessions.current_session()
+    with contextlib.ExitStack() as stack:
+        if session is None and device == "meta":
+            header, entries = stack.enter_context(
+                record_without_hardware(source_lines=source_lines, comment=comment)
+            )
+            yield
+            stack.close()
+            write_recorded(path, header, bytes(entries))
+            return
+        if session is None:
+            # Addresses cost nothing until they are used.
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            session = stack.enter_context(sessions.budget(4 * memory))
+        session.start_trace(source_lines=source_lines)
+        yield
+        session.save_trace(path, comment)
+
+
+@contextlib.contextmanager
+def record_without_hardware(
+    *,
+    device: str = "h200",
+    source_lines: bool = False,
+    comment: str = "",
+) -> Iterator[tuple[Header, bytearray]]:
+    """Record the body without running it for real: tensors in it have shapes and no bytes.
+
+    Build the model and the data inside: a network of any size takes no memory. What asks for
+    a GPU gets a pretended one; what reads a number (`loss.item()`) gets 1. Temporaries are
+    estimates. Gives the header, and a buffer that has the entries after the body.
+
+    Args:
+        device: whose roofline prices the operators; `coop.profiles.PROFILES` has the names.
+        source_lines: with every operator, the line of your code that called it.
+        comment: what the trace says of itself.
+    """
+    from coop.pretend import pretend
+
+    if sessions.current_session() is not None:
+        raise RuntimeError("recording without hardware does not work inside a budget: leave it")
+    config = _C.Config(LARGEST_BYTES, alignment=sessions.CUDA_ALIGNMENT)
+    engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(get_profile(device))))
+    entries = bytearray()
+    header = Header(
+        comment=comment, device=device, alignment=sessions.CUDA_ALIGNMENT, estimated=True
+    )
+    engine.start_recording(source_lines, True)
+    try:
+        with sessions.steps_of(engine), pretend(engine):
+            yield header, entries
+        entries += engine.stop_recording()
+    finally:
+        engine.stop_recording()
+        engine.close()
