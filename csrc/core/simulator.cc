@@ -98,32 +98,46 @@ void Simulator::add_root(int64_t id, Storage* storage) {
   cookie_of(*storage->value) = mix(1, ++num_executed_);
 }
 
-void Simulator::run_operator(const TraceOperator& op) {
-  std::vector<Storage*> inputs;
-  for (const int64_t id : op.inputs) inputs.push_back(storage(id));
+void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inputs) {
   operation_.writes.clear();
   auto add_writes = [&](const std::vector<int64_t>& ids, bool keep_old) {
     for (const int64_t id : ids) {
       Write& write = operation_.writes.emplace_back();
       write.storage = storage(id);
       write.keep_old = keep_old;
-      write.make_root = op.make_roots;
     }
   };
   add_writes(op.writes, op.keep_old);
   add_writes(op.overwrites, false);
-  core_.set_current_op(op.op);
+  for (const int32_t index : op.make_roots) operation_.writes[index].make_root = true;
   core_.begin(operation_, inputs.data(), inputs.size());
+}
 
+void Simulator::run_operator(const TraceOperator& op) {
+  std::vector<Storage*> inputs;
+  for (const int64_t id : op.inputs) inputs.push_back(storage(id));
+  core_.set_current_op(op.op);
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
-  try {
-    run_memory(op, fresh.data(), /*replaying=*/false);
-  } catch (...) {
-    core_.abort(operation_);
-    throw;
+  for (int attempt = 1;; ++attempt) {
+    bool repeatable = true;
+    try {
+      begin(op, inputs);
+      // A root that is half written cannot be brought back.
+      repeatable = op.replayable;
+      for (const Write& write : operation_.writes) repeatable &= write.kind != Write::Kind::kRoot;
+      try {
+        run_memory(op, fresh.data(), /*replaying=*/false);
+      } catch (...) {
+        core_.abort(operation_);
+        throw;
+      }
+      break;
+    } catch (const OutOfBudget&) {
+      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), attempt)) throw;
+    }
   }
   // What the operator read, and so what its record reads.
   std::unordered_map<const Storage*, size_t> written;
@@ -199,6 +213,8 @@ void Simulator::replay(Record& base, Storage** outputs) {
 }
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
+
+void Simulator::move(Value& value, Bytes from) { cookies_[value.offset] = cookies_.at(from); }
 
 void Simulator::retire(Record* record) { delete record; }
 

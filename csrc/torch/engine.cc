@@ -75,6 +75,7 @@ void Call::clear() {
   fresh.clear();
   inputs.clear();
   understood = true;
+  repeatable = true;
   refusal = nullptr;
   rng = RngState();
   bytes_moved = 0;
@@ -290,6 +291,23 @@ void Engine::copy(Value& to, const Value& from, Bytes bytes) {
   memory_->copy(address(to), address(from), bytes - header_bytes_);
 }
 
+void Engine::move(Value& value, Bytes from) {
+  char* to_address = static_cast<char*>(address(value));
+  const char* from_address = memory_->base() + from + header_bytes_;
+  // Pieces as long as the way do not overlap.
+  const Bytes piece = std::abs(from - value.offset);
+  const Bytes bytes = value.bytes - header_bytes_;
+  for (Bytes done = 0; done < bytes; done += piece) {
+    memory_->copy(to_address + done, from_address + done, std::min(piece, bytes - done));
+  }
+  if (value.storage == nullptr) return;
+  auto* impl = static_cast<c10::StorageImpl*>(value.storage->handle);
+  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  // The header that it points to may be overwritten by now.
+  data.release_context();
+  data = data_ptr(*value.storage);
+}
+
 // A storage over an address, owning nothing.
 c10::Storage Engine::view_of(void* address, Bytes bytes, c10::Device device) const {
   return c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(address, device),
@@ -391,6 +409,27 @@ void Engine::expose(c10::StorageImpl* impl) {
   empty_trash();
 }
 
+void Engine::before_unseen_write(c10::StorageImpl* impl) {
+  c10::Storage garbage;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (recorder_ != nullptr) recorder_->unseen_write(find(impl), impl);
+    if (Storage* storage = find(impl)) {
+      core_.materialize(storage);
+      core_.before_unseen_write(storage);
+    } else if (const auto found = externals_.find(impl);
+               found != externals_.end() && !found->second.storage->exposed) {
+      core_.before_unseen_write(found->second.storage);
+      // Its address may change too: what reads it later gets to know it anew.
+      core_.storage_died(found->second.storage);
+      garbage = std::move(found->second.keep_alive);
+      externals_.erase(found);
+    }
+  }
+  empty_trash();
+}
+
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
@@ -401,9 +440,13 @@ void Engine::unpin(c10::StorageImpl* impl) {
 
 void Engine::begin_step() {
   in_step_.store(true, std::memory_order_relaxed);
-  const std::lock_guard<std::mutex> guard(mutex_);
-  if (recorder_ != nullptr) recorder_->begin_step();
-  core_.begin_step();
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (recorder_ != nullptr) recorder_->begin_step();
+    core_.begin_step();
+  }
+  empty_trash();
 }
 
 void Engine::end_step(bool boundary) {

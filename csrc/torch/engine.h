@@ -54,6 +54,7 @@ struct TensorArgument {
   size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool dense = false;          // every element has bytes of its own, with none between them
   bool written = false;
+  bool parameter = false;  // a leaf with a gradient: what is written to it stays (Rule 11)
 
   // Whether the operator writes all `bytes` of its storage, as far as geometry tells.
   bool is_covered_by_write(Bytes bytes) const;
@@ -68,12 +69,14 @@ struct Call {
   Operation operation;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
+  bool repeatable = true;  // when it does not fit, it can be tried again
   const char* refusal = nullptr;
   RngState rng;
   Side side = Side::kRight;
   int64_t begin_serial = 0;
   double bytes_moved = 0;
   bool half = false;
+  Cost measured = 0;
   std::vector<Storage*> fresh;
   std::vector<Value*> inputs;
 
@@ -107,6 +110,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void release(Storage& storage) override;
   void restore(Storage& storage) override;
   void copy(Value& to, const Value& from, Bytes bytes) override;
+  void move(Value& value, Bytes from) override;
+  bool may_move() const override { return memory_->on_main_stream(); }
   void retire(Record* record) override { trash_.push_back(record); }
 
   // --- what a user may ask ---------------------------------------------------------------------
@@ -117,6 +122,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void unpin(c10::StorageImpl* impl);
   // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
   void expose(c10::StorageImpl* impl);
+  // Its bytes are about to be written, or its memory replaced, without an operator (Rule 6).
+  void before_unseen_write(c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
   Stats stats();
@@ -148,15 +155,16 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void begin(Call& call);
   void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
            torch::jit::Stack* stack);
+  bool make_room(Call& call, torch::jit::Stack* stack, size_t base, int attempt);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-              const torch::jit::Stack& stack, Cost measured);
-  void materialize_storages(const OpInfo& info, const torch::jit::Stack& stack);
+              const torch::jit::Stack& stack);
+  void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                       torch::jit::Stack* stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
   bool is_optimizing() const;
-  bool is_accumulating(const OpInfo& info) const;
-  void root_gradient(const at::Tensor& tensor);
+  void root_gradient(const at::Tensor& gradient);
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();

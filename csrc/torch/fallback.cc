@@ -105,6 +105,13 @@ bool went_another_way(int64_t failures) {
   return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
 }
 
+// The leaf whose gradient this thread is accumulating; undefined when it does something else.
+at::Tensor accumulating_leaf() {
+  const auto node = torch::autograd::get_current_node();
+  const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
+  return accumulate != nullptr ? accumulate->variable : at::Tensor();
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -137,10 +144,13 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
   keys = below_us(keys);
-  const bool accumulating = info.accumulates && is_accumulating(info);
+  const bool accumulating = info.accumulates && accumulating_leaf().defined();
   if (info.passes_through) {
-    if (info.takes_storages) materialize_storages(info, *stack);
-    redispatch(op, keys, stack);
+    if (info.takes_storages) {
+      run_on_storages(info, op, keys, stack);
+    } else {
+      redispatch(keys, stack);
+    }
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
   }
@@ -148,8 +158,19 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   Call& call = *lease;
   call.info = &info;
   gather(call, *stack);
-  begin(call);
-  run(call, op, keys, stack);
+  const size_t base = stack->size() - info.arguments.size();
+  for (int attempt = 1;; ++attempt) {
+    try {
+      begin(call);
+      run(call, op, keys, stack);
+      break;
+    } catch (const BudgetExceeded& error) {
+      if (!make_room(call, stack, base, attempt)) {
+        throw_out_of_budget(info.name, error.replaying, error.shortage);
+      }
+    }
+  }
+  record(call, op, keys, *stack);
   if (accumulating) root_gradient(stack->back().toTensor());
 }
 
@@ -168,23 +189,56 @@ void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* st
   g_run_in_python = outer;
 }
 
-// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
-void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
-  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
-    const c10::IValue& argument = stack[i];
-    c10::StorageImpl* impl = nullptr;
-    if (argument.isStorage()) {
-      impl = argument.toStorage().unsafeGetStorageImpl();
-    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
-      impl = argument.toTensor().storage().unsafeGetStorageImpl();
-    }
-    if (impl == nullptr) continue;
-    try {
-      materialize(impl);
-    } catch (const OutOfBudget& error) {
-      throw_out_of_budget(info.name, error.replaying, error.shortage);
-    }
+// The last resort.
+bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, int attempt) {
+  if (!call.repeatable) return false;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (!core_.make_room(call.storages.data(), call.storages.size(), attempt)) return false;
   }
+  // Whatever the operator has left of its arguments.
+  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
+  stack->insert(stack->end(), call.arguments.begin(), call.arguments.end());
+  return true;
+}
+
+// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
+void Engine::run_on_storages(const OpInfo& info, const c10::OperatorHandle& op,
+                             c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  std::vector<Storage*> storages;
+  for (size_t i = stack->size() - info.arguments.size(); i < stack->size(); ++i) {
+    const c10::IValue& argument = (*stack)[i];
+    Storage* storage = nullptr;
+    if (argument.isStorage()) {
+      storage = find(argument.toStorage().unsafeGetStorageImpl());
+    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
+      storage = find(argument.toTensor().storage().unsafeGetStorageImpl());
+    }
+    if (storage != nullptr) storages.push_back(storage);
+  }
+  Operation operation;
+  try {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (recorder_ != nullptr) {
+      for (const Storage* storage : storages) recorder_->materialize(storage);
+    }
+    core_.begin(operation, storages.data(), storages.size());
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(info.name, error.replaying, error.shortage);
+  }
+  auto unlock = [&] {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.abort(operation);
+  };
+  try {
+    redispatch(op, keys, stack);
+  } catch (...) {
+    unlock();
+    throw;
+  }
+  unlock();
 }
 
 // --- 1. intercept -----------------------------------------------------------------------------
@@ -206,8 +260,11 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
     for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
       add_tensor(call, tensor, i, list_index);
     });
-    if (info.writes[i] && writes) {
-      for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
+    if (!info.writes[i] || !writes) continue;
+    for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
     }
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
@@ -216,7 +273,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
-  const bool left = info.expensive || factory || optimizing;
+  const bool left = info.expensive || (factory && !optimizing);
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
@@ -292,7 +349,7 @@ void Engine::begin(Call& call) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
-      records |= tensor.written && !make_root && tensor.storage != nullptr &&
+      records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
                  !tensor.storage->value->is_root();
     }
     records &= call.understood && call.refusal == nullptr;
@@ -308,7 +365,7 @@ void Engine::begin(Call& call) {
       storage->writers = 1;
       Write& write = writes.emplace_back();
       write.storage = storage;
-      write.make_root = make_root;
+      write.make_root = make_root || tensor.parameter;
       write.keep_old = records && !info.writes_statistics && !info.overwrites;
     }
     slow = !writes.empty();
@@ -332,8 +389,7 @@ void Engine::begin(Call& call) {
     }
   } catch (const OutOfBudget& error) {
     core_.abort(call.operation);
-    lock.unlock();
-    throw_out_of_budget(info.name, error.replaying, error.shortage);
+    throw BudgetExceeded(error);
   }
   for (TensorArgument& tensor : call.tensors) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
@@ -356,26 +412,30 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
                             ? generator->toGenerator()
                             : default_generator(memory_->device()));
   }
-  int64_t measured = 0;
+  // What may have been half written cannot be brought back, if it is a root.
+  call.repeatable = call.refusal == nullptr;
+  for (const Write& write : call.operation.writes) {
+    call.repeatable &= write.kind != Write::Kind::kRoot;
+  }
   const int64_t failures = failed_allocations().count;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
-    if (config_.measure) measured = -now_ns();
-    redispatch(op, keys, stack);
-    if (config_.measure) measured += now_ns();
+    const int64_t begin_ns = config_.measure ? now_ns() : 0;
+    redispatch(keys, stack);
+    if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
     if (went_another_way(failures)) {
       torch::jit::drop(*stack, info.num_results);
       throw BudgetExceeded(OutOfBudget(failed_allocations().last));
     }
-  } catch (const BudgetExceeded& error) {
+  } catch (const BudgetExceeded&) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
       if (recorder_ != nullptr) recorder_->abort();
       core_.abort(call.operation);
     }
     if (call.rng.is_set()) call.rng.restore();
-    throw_out_of_budget(info.name, error.replaying, error.shortage);
+    throw;
   } catch (...) {
     // As without a budget: what the operator had written by then stays written.
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -383,13 +443,12 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
     core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
     throw;
   }
-  record(call, op, keys, *stack, static_cast<Cost>(measured));
 }
 
 // --- 4. record, 5. unlock ------------------------------------------------------------------------
 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                    const torch::jit::Stack& stack, Cost measured) {
+                    const torch::jit::Stack& stack) {
   const OpInfo& info = *call.info;
   const size_t num_results = info.num_results;
   const c10::IValue* results = stack.data() + stack.size() - num_results;
@@ -398,7 +457,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     collect_fresh(call, stack, num_results);
-    Cost cost = measured;
+    Cost cost = call.measured;
     double flops = 0;
     if (!config_.measure || recorder_ != nullptr) {
       if (info.flops != FlopFormula::kNone) {
@@ -666,23 +725,19 @@ bool Engine::is_optimizing() const {
   return in_step_.load(std::memory_order_relaxed) && !at::GradMode::is_enabled();
 }
 
-bool Engine::is_accumulating(const OpInfo&) const {
-  const auto node = torch::autograd::get_current_node();
-  return node != nullptr && dynamic_cast<torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
-}
-
-void Engine::root_gradient(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
-  {
+// A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
+void Engine::root_gradient(const at::Tensor& gradient) {
+  for (const at::Tensor& tensor : {gradient, accumulating_leaf()}) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
     Storage* storage = find(tensor.storage().unsafeGetStorageImpl());
     if (storage != nullptr && recorder_ != nullptr) recorder_->make_root(storage);
-    if (storage == nullptr || storage->value->is_root()) return;
+    if (storage == nullptr || storage->value->is_root()) continue;
     try {
       core_.materialize(storage);
     } catch (const OutOfBudget&) {
-      return;  // it stays recomputable
+      continue;  // it stays recomputable
     }
     core_.make_root(storage);
   }

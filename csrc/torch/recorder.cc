@@ -22,7 +22,7 @@ struct Pending {
   std::vector<int64_t> inputs;
   std::vector<int64_t> writes;
   std::vector<int64_t> overwrites;
-  bool make_roots = false;
+  std::vector<int64_t> make_roots;  // of what is written
   bool keep_old = false;
   struct Step {
     const Storage* storage;  // null: a free
@@ -176,6 +176,18 @@ void Recorder::expose(const Storage* storage, c10::StorageImpl* impl) {
   }
 }
 
+void Recorder::unseen_write(const Storage* storage, c10::StorageImpl* impl) {
+  if (storage != nullptr) {
+    mark("unseen_write", storage);
+    return;
+  }
+  const auto found = externals_.find(impl);
+  if (found == externals_.end()) return;
+  mark("unseen_write", found->second.id);
+  mark("free", found->second.id);  // it is got to know anew
+  externals_.erase(found);
+}
+
 void Recorder::allocated(const Storage* storage, Bytes bytes) {
   ThreadState& thread = thread_state();
   if (thread.paused > 0) return;
@@ -238,8 +250,9 @@ void Recorder::begin(const Call& call) {
       id = id_of(tensor);
       overwritten &= tensor.is_covered_by_write(write.storage->bytes - header_bytes_);
     }
-    pending.make_roots |= write.make_root;
-    if (id >= 0) (overwritten ? pending.overwrites : pending.writes).push_back(id);
+    if (id < 0) continue;
+    (overwritten ? pending.overwrites : pending.writes).push_back(id);
+    if (write.make_root) pending.make_roots.push_back(id);
   }
   // The core adds the cases that depend on what happens to be a root.
   pending.keep_old = info.has_fresh_outputs && call.understood && call.refusal == nullptr &&
@@ -339,7 +352,11 @@ void Recorder::commit(const Call& call, Cost cost, double flops, bool replayable
   if (!plain) lines_ += ",\"memory\":[" + memory + "]";
   if (call.side == Side::kLeft) lines_ += ",\"side\":\"left\"";
   if (!replayable) lines_ += ",\"replayable\":false";
-  if (pending.make_roots) lines_ += ",\"make_roots\":true";
+  if (pending.make_roots.size() == pending.writes.size() + pending.overwrites.size()) {
+    if (!pending.make_roots.empty()) lines_ += ",\"make_roots\":true";
+  } else {
+    append_list(lines_, "make_roots", pending.make_roots);
+  }
   const bool usual = !call.fresh.empty() && replayable;
   if (!pending.writes.empty() && pending.keep_old != usual) {
     lines_ += pending.keep_old ? ",\"keep_old\":true" : ",\"keep_old\":false";

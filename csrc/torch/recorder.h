@@ -41,6 +41,8 @@ class Recorder {
   void pin(const Storage* storage) { mark("pin", storage); }
   void unpin(const Storage* storage) { mark("unpin", storage); }
   void expose(const Storage* storage, c10::StorageImpl* external);
+  // `storage` is null when the memory is not the arena's.
+  void unseen_write(const Storage* storage, c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
 
