@@ -60,6 +60,8 @@ class SimulationResult(TypedDict):
     stats: Stats
     shortage: Shortage | None
     failed_entry: int
+    # At the end of each: compute_ns, replay_ns, num_evictions, num_replays so far.
+    steps: list[tuple[float, float, int, int]]
 
 # offset, bytes, cost (None: a barrier), clock of the last access, held
 Block = tuple[int, int, float | None, float, bool]
@@ -94,7 +96,7 @@ class Trace:
         memory: Sequence[tuple[int, int]],
         line: int,
         roots: Sequence[tuple[int, int]] = (),
-        make_roots: bool = False,
+        make_roots: Sequence[int] = (),
         keep_old: bool | None = None,
         flops: float = 0,
         moved_bytes: float = 0,

@@ -5,6 +5,7 @@ import sys as _sys
 try:
     from coop import _native as _native
     from coop.errors import LostTensorError, OutOfBudgetError
+    from coop.planner import largest_batch, plan, plan_trace, record_function
     from coop.session import (
         Session,
         Stats,
@@ -18,6 +19,7 @@ try:
         pin,
         unpin,
     )
+    from coop.tracing import record
 except ImportError:
     # `python -m coop doctor` explains what is wrong, so it has to start. ("-m" is what sys.argv
     # begins with while the package of a `python -m` is imported.)
@@ -35,7 +37,12 @@ __all__ = [
     "evict",
     "install",
     "is_resident",
+    "largest_batch",
     "materialize",
     "pin",
+    "plan",
+    "plan_trace",
+    "record",
+    "record_function",
     "unpin",
 ]

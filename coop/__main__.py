@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "train a small GPT plain and at half of its memory, and compare",
     "run": "run an unmodified script inside a budget",
     "simulate": "run a trace inside a budget, without memory",
+    "plan": "say what budget a trace or a script needs, and what it costs there",
+    "calibrate": "measure this machine, as a device to plan for",
     "doctor": "say what works here, what does not, and the command that fixes it",
 }
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
@@ -50,7 +50,7 @@ def _a_number(dtype: torch.dtype) -> bool | int | float:
     return 1.0 if dtype.is_floating_point else 1
 
 
-class _FakeMode(FakeTensorMode):
+class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """torch's fake tensors, with numbers for those who read one; an engine sees the operators."""
 
     def __init__(self, engine: _C.Engine) -> None:
@@ -58,9 +58,7 @@ class _FakeMode(FakeTensorMode):
         self.engine = engine
         self.running = False  # an operator: what it is made of is not the program's
 
-    def __torch_dispatch__(  # type: ignore[override]
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _aten._local_scalar_dense.default:
             return _a_number(args[0].dtype)
         if func in _DATA_DEPENDENT:
@@ -139,14 +137,23 @@ def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
 
     Optimizers choose the operators that they choose on a GPU.
     """
-    with contextlib.ExitStack() as stack:
-        foreach = "torch.optim.optimizer._get_foreach_kernels_supported_devices"
-        stack.enter_context(mock.patch(foreach, lambda: ["cpu", "cuda"]))
-        types = "torch.optim.optimizer._foreach_supported_types"
-        stack.enter_context(mock.patch(types, [torch.Tensor, torch.nn.Parameter, FakeTensor]))
-        autocast = _cpu_autocast(torch.autocast.__init__)
-        stack.enter_context(mock.patch.object(torch.autocast, "__init__", autocast))
-        mode = _FakeMode(engine)
-        stack.enter_context(mode)
-        stack.enter_context(_OneDevice(mode))
+    foreach_types = [torch.Tensor, torch.nn.Parameter, FakeTensor]
+    mode = _FakeMode(engine)
+    with (
+        _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
+        _patched(optimizer, "_foreach_supported_types", foreach_types),
+        _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
+        mode,
+        _OneDevice(mode),
+    ):
         yield mode
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

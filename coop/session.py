@@ -104,7 +104,8 @@ class Session:
         self._failures: list[Failure] = []
         self._step_callbacks: list[StepCallback] = []
         self._meter: StepMeter | None = None
-        self._trace = b""
+        self._is_tracing = False
+        self._trace = b""  # what was recorded, once the budget is left
         self._trace_header = Header(
             device=device, alignment=alignment, header_bytes=engine.header_bytes()
         )
@@ -182,14 +183,21 @@ class Session:
 
         With `source_lines`, every operator comes with the line of your code that called it.
         """
+        self._is_tracing = True
         self._engine.start_recording(source_lines)
 
     def save_trace(self, path: str | Path, comment: str = "") -> None:
         """Write the trace since `start_trace` and end it: `python -m coop plan` reads it."""
-        entries = self._trace if self._engine is None else self._engine.stop_recording()
-        if not entries:
+        if not self._is_tracing:
             raise RuntimeError("no trace was recorded: call session.start_trace() before")
+        self._is_tracing = False
+        entries = self._trace if self._engine is None else self._engine.stop_recording()
         write_recorded(path, replace(self._trace_header, comment=comment), entries)
+
+    def drop_trace(self) -> None:
+        """End the trace since `start_trace` without writing it."""
+        self._is_tracing = False
+        self._engine.stop_recording()
 
     def _end_step(self) -> None:
         if self._meter is None:

@@ -1,13 +1,14 @@
 """Runs traces through the native core without memory: it decides as the engine does."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from coop._native import _C
 from coop.sizes import LARGEST_BYTES, format_bytes
 from coop.trace import Trace
 
-__all__ = ["POLICIES", "Options", "Simulation", "peak_without_limit", "simulate"]
+__all__ = ["POLICIES", "Options", "Simulation", "StepCost", "peak_without_limit", "simulate"]
 
 POLICIES = ("coop", "coop-paper", "dtr", "dte")
 
@@ -37,6 +38,16 @@ class Options:
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """What happened between the ends of two steps."""
+
+    compute_ns: float
+    replay_ns: float
+    num_evictions: int
+    num_replays: int
+
+
+@dataclass(frozen=True)
 class Simulation:
     """How a trace went inside a budget."""
 
@@ -45,6 +56,16 @@ class Simulation:
     stats: "_C.Stats"
     shortage: "_C.Shortage | None"  # None: it fitted
     failed_entry: int  # -1: it fitted
+    steps: list[StepCost]  # those that ended
+
+    @property
+    def last_step(self) -> StepCost:
+        """The last step that ended; without any, everything."""
+        stats = self.stats
+        everything = StepCost(
+            stats["compute_ns"], stats["replay_ns"], stats["num_evictions"], stats["num_replays"]
+        )
+        return self.steps[-1] if self.steps else everything
 
     @property
     def fitted(self) -> bool:
@@ -95,7 +116,14 @@ def simulate(trace: Trace, budget_bytes: int, options: Options | None = None) ->
     """Runs the trace inside the budget, until its end or until something does not fit."""
     options = options or Options()
     result = _C.simulate(trace.native, options.config(budget_bytes))
-    return Simulation(trace, options, result["stats"], result["shortage"], result["failed_entry"])
+    ends = [(0.0, 0.0, 0, 0), *result["steps"]]
+    steps = [
+        StepCost(end[0] - begin[0], end[1] - begin[1], end[2] - begin[2], end[3] - begin[3])
+        for begin, end in pairwise(ends)
+    ]
+    return Simulation(
+        trace, options, result["stats"], result["shortage"], result["failed_entry"], steps
+    )
 
 
 def peak_without_limit(trace: Trace) -> int:

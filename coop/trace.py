@@ -51,13 +51,14 @@ _OPERATOR_KEYS: Final = frozenset(
 )  # fmt: skip
 # Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
 _ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
-_EXTERNAL, _EXPOSE, _END_STEP_INSIDE = range(10, 13)
+_EXTERNAL, _EXPOSE, _END_STEP_INSIDE, _UNSEEN_WRITE = range(10, 14)
 # Entries that name one living storage and nothing else.
 _MARKS: Final = {
     "evict": _EVICT,
     "materialize": _MATERIALIZE,
     "make_root": _MAKE_ROOT,
     "expose": _EXPOSE,
+    "unseen_write": _UNSEEN_WRITE,
 }
 
 
@@ -295,6 +296,7 @@ class _Reader:
         side = data.get("side", "right")
         if side not in ("left", "right"):
             raise _Bad(f'side must be "left" or "right", not {_shown(side)}')
+        made_roots = self.made_roots(data.get("make_roots", []), [*writes, *overwrites])
         if "source" in data:
             if type(data["source"]) is not str:
                 raise _Bad(f"source must be a string, not {_shown(data['source'])}")
@@ -303,7 +305,7 @@ class _Reader:
         op = self.op_numbers.setdefault(name, len(self.op_numbers))
         self.native.add_operator(
             op, cost, side == "left", _flag(data, "replayable", True), inputs, outputs, sizes,
-            writes, overwrites, memory, line, roots, _flag(data, "make_roots"),
+            writes, overwrites, memory, line, roots, made_roots,
             _flag(data, "keep_old", None), _whole(data.get("flops", 0), "flops", _LARGEST_FLOPS),
             _whole(data.get("moved_bytes", 0), "moved_bytes"), _flag(data, "half"),
         )  # fmt: skip
@@ -324,6 +326,15 @@ class _Reader:
         if len(set(written)) < len(written):
             twice = next(s for s in written if written.count(s) > 1)
             raise _Bad(f"storage {twice} is written twice by one operator")
+
+    def made_roots(self, ids: Any, written: list[int]) -> list[int]:
+        """Indices of what is written that is made a root."""
+        if ids is True:
+            return list(range(len(written)))
+        for storage in _list(ids, "make_roots"):
+            if storage not in written:
+                raise _Bad(f"make_roots names {_shown(storage)}, which is not written")
+        return [written.index(storage) for storage in ids]
 
     def memory(
         self, steps: Any, num_outputs: int, line: int

@@ -31,7 +31,7 @@ inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop r
 """
 
 
-class _Wrong(Exception):
+class WrongInput(Exception):
     """Input that is wrong, in one line."""
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, then the script and what belongs to it."""
     parser.usage = (
         "coop run --budget BYTES [--device DEVICE] [--policy POLICY] [--report FILE] "
-        "[--snapshot FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
+        "[--snapshot FILE] [--trace FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = EPILOG
     parser.add_argument(
@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--snapshot", metavar="FILE", type=output_path, help="write a memory_viz snapshot"
     )
+    parser.add_argument(
+        "--trace", metavar="FILE", type=output_path, help="write a trace for `coop plan`"
+    )
+    parser.add_argument(
+        "--source-lines", action="store_true", help="in the trace, the lines of your code"
+    )
     parser.add_argument("--quiet", action="store_true", help="no summary at the end")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT")
@@ -65,12 +71,14 @@ def run(args: argparse.Namespace) -> int:
         budget = _budget(args.budget)
         device = _device(args.device)
         policy = _policy(args.policy)
-        program = _module(args.script) if args.module else _script(args.script)
+        program = _module(args.script) if args.module else script_program(args.script)
         events = args.report is not None or args.snapshot is not None
         manager = coop.budget(budget, device=device, policy=policy, events=events)
         stack = contextlib.ExitStack()
         session = stack.enter_context(manager)
-    except (_Wrong, ValueError, RuntimeError) as error:
+        if args.trace is not None:
+            session.start_trace(source_lines=args.source_lines)
+    except (WrongInput, ValueError, RuntimeError) as error:
         print(f"coop run: {error}", file=sys.stderr)
         return 2
     os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
@@ -111,11 +119,11 @@ def _budget(given: str | None) -> str:
         return given
     text = os.environ.get("COOP_BUDGET")
     if not text:
-        raise _Wrong("no budget: give one, as in --budget 8GiB, or set COOP_BUDGET")
+        raise WrongInput("no budget: give one, as in --budget 8GiB, or set COOP_BUDGET")
     try:
         return budget_size(text)
     except argparse.ArgumentTypeError as error:
-        raise _Wrong(f"COOP_BUDGET: {error}") from None
+        raise WrongInput(f"COOP_BUDGET: {error}") from None
 
 
 def _device(given: str | None) -> str:
@@ -123,9 +131,9 @@ def _device(given: str | None) -> str:
     if not text:
         return "cuda" if _C.has_cuda and torch.cuda.is_available() else "cpu"
     if text not in DEVICES:
-        raise _Wrong(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
+        raise WrongInput(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
     if text == "cuda" and not torch.cuda.is_available():
-        raise _Wrong("there is no CUDA device here: `coop doctor` says more")
+        raise WrongInput("there is no CUDA device here: `coop doctor` says more")
     return text
 
 
@@ -134,23 +142,23 @@ def _policy(given: PolicyName | None) -> PolicyName:
     for policy in POLICIES:
         if policy == text:
             return policy
-    raise _Wrong(f"COOP_POLICY: {text!r} is not a policy; choose coop, dtr or dte")
+    raise WrongInput(f"COOP_POLICY: {text!r} is not a policy; choose coop, dtr or dte")
 
 
 # --- what runs ------------------------------------------------------------------------------------
 
 
-def _script(name: str) -> Callable[[], None]:
+def script_program(name: str) -> Callable[[], None]:
     """As `python NAME` would run it."""
     path = Path(name)
     if path.is_dir() or path.suffix in (".zip", ".pyz"):
         if path.is_dir() and not (path / "__main__.py").exists():
-            raise _Wrong(f"cannot run {name!r}: there is no __main__.py in this directory")
+            raise WrongInput(f"cannot run {name!r}: there is no __main__.py in this directory")
         return lambda: _discard(runpy.run_path(name, run_name="__main__"))
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise _Wrong(f"cannot open {name!r}: {error.strerror}") from None
+        raise WrongInput(f"cannot open {name!r}: {error.strerror}") from None
 
     def program() -> None:
         # Not runpy.run_path: the module stays sys.modules["__main__"] until the very end, for
@@ -178,7 +186,7 @@ def _module(name: str) -> Callable[[], None]:
     except (ImportError, ValueError):
         found = False
     if not found:
-        raise _Wrong(f"there is no module named {name!r}")
+        raise WrongInput(f"there is no module named {name!r}")
 
     return lambda: _discard(runpy.run_module(name, run_name="__main__", alter_sys=True))
 
@@ -215,6 +223,7 @@ def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path
     for path, save in (
         (args.report, lambda path: session.save_report(path, title)),
         (args.snapshot, session.save_snapshot),
+        (args.trace, lambda path: session.save_trace(path, title)),
     ):
         if path is None:
             continue

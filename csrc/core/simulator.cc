@@ -214,7 +214,7 @@ void Simulator::replay(Record& base, Storage** outputs) {
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
 
-void Simulator::move(Value& value, Bytes from) { cookies_[value.offset] = cookies_.at(from); }
+void Simulator::move(Value& value, Bytes from) { cookie_of(value) = cookies_.at(from); }
 
 void Simulator::retire(Record* record) { delete record; }
 
@@ -269,6 +269,10 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       core_.make_root(gradient);
       break;
     }
+    case TraceEntry::Kind::kUnseenWrite:
+      core_.materialize(storage(entry.storage));
+      core_.before_unseen_write(storage(entry.storage));
+      break;
     case TraceEntry::Kind::kExpose:
       core_.materialize(storage(entry.storage));
       core_.expose(storage(entry.storage));
@@ -283,6 +287,9 @@ SimulationResult Simulator::run(const Trace& trace) {
   for (size_t i = 0; i < trace.entries.size(); ++i) {
     try {
       apply(trace, trace.entries[i]);
+      if (trace.entries[i].kind == TraceEntry::Kind::kEndStep) {
+        result.steps.push_back(core_.stats());
+      }
     } catch (const OutOfBudget& error) {
       result.fitted = false;
       result.shortage = error.shortage;

@@ -27,8 +27,7 @@ struct TraceOperator {
   Cost cost = 0;
   Side side = Side::kRight;
   bool replayable = true;
-  bool make_roots = false;  // what it writes is made a root first
-  bool keep_old = false;    // a replay needs the old bytes of the roots it writes
+  bool keep_old = false;  // a replay needs the old bytes of the roots it writes
   // For another device's price.
   double flops = 0;
   double moved_bytes = 0;
@@ -36,9 +35,10 @@ struct TraceOperator {
   std::vector<int64_t> inputs;   // storage ids, written ones included
   std::vector<int64_t> outputs;  // storage ids
   std::vector<Bytes> output_bytes;
-  std::vector<int64_t> writes;                   // storage ids, a subset of the inputs
-  std::vector<int64_t> overwrites;               // storage ids: all bytes written, none read
-  std::vector<MemoryStep> memory;                // empty: the outputs in order
+  std::vector<int64_t> writes;      // storage ids, a subset of the inputs
+  std::vector<int64_t> overwrites;  // storage ids: all bytes written, none read
+  std::vector<int32_t> make_roots;  // indices of writes, then overwrites, that are made roots first
+  std::vector<MemoryStep> memory;   // empty: the outputs in order
   std::vector<std::pair<int64_t, Bytes>> roots;  // made for others: storage ids and sizes
 };
 
@@ -56,7 +56,8 @@ struct TraceEntry {
     kMakeRoot,
     kExternal,
     kExpose,
-    kEndStepInside
+    kEndStepInside,
+    kUnseenWrite
   } kind;
   int64_t storage = 0;
   Bytes bytes = 0;
@@ -74,6 +75,7 @@ struct SimulationResult {
   Stats stats;
   Shortage shortage;  // when it did not fit
   int64_t failed_entry = -1;
+  std::vector<Stats> steps;  // at the end of each
 };
 
 class Simulator final : public Host {

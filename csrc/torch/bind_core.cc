@@ -101,7 +101,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
                   std::vector<Bytes> output_bytes, std::vector<int64_t> writes,
                   std::vector<int64_t> overwrites,
                   const std::vector<std::pair<int, int64_t>>& memory, int32_t line,
-                  std::vector<std::pair<int64_t, Bytes>> roots, bool make_roots,
+                  std::vector<std::pair<int64_t, Bytes>> roots, std::vector<int32_t> make_roots,
                   std::optional<bool> keep_old, double flops, double moved_bytes, bool half) {
   TraceOperator& entry = trace.operators.emplace_back();
   entry.op = op;
@@ -117,7 +117,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
     entry.memory.push_back({static_cast<MemoryStep::Kind>(kind), argument});
   }
   entry.roots = std::move(roots);
-  entry.make_roots = make_roots;
+  entry.make_roots = std::move(make_roots);
   entry.keep_old = keep_old.value_or(!entry.outputs.empty() && replayable);
   entry.flops = flops;
   entry.moved_bytes = moved_bytes;
@@ -132,6 +132,12 @@ py::dict result_dict(const SimulationResult& result) {
   d["stats"] = to_dict(result.stats);
   d["shortage"] = result.fitted ? py::object(py::none()) : py::object(to_dict(result.shortage));
   d["failed_entry"] = result.failed_entry;
+  py::list steps;
+  for (const Stats& step : result.steps) {
+    steps.append(py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions,
+                                step.num_replays));
+  }
+  d["steps"] = steps;
   return d;
 }
 
@@ -197,8 +203,8 @@ void bind_core(py::module_& m) {
            py::arg("replayable"), py::arg("inputs"), py::arg("outputs"), py::arg("output_bytes"),
            py::arg("writes"), py::arg("overwrites"), py::arg("memory"), py::arg("line"),
            py::arg("roots") = std::vector<std::pair<int64_t, Bytes>>(),
-           py::arg("make_roots") = false, py::arg("keep_old") = py::none(), py::arg("flops") = 0.0,
-           py::arg("moved_bytes") = 0.0, py::arg("half") = false)
+           py::arg("make_roots") = std::vector<int32_t>(), py::arg("keep_old") = py::none(),
+           py::arg("flops") = 0.0, py::arg("moved_bytes") = 0.0, py::arg("half") = false)
       // A copy with the costs that another device would have.
       .def("priced",
            [](const Trace& trace, const DeviceProfile& profile) {

@@ -149,7 +149,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     if (info.takes_storages) {
       run_on_storages(info, op, keys, stack);
     } else {
-      redispatch(keys, stack);
+      redispatch(op, keys, stack);
     }
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
@@ -422,7 +422,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
     const int64_t begin_ns = config_.measure ? now_ns() : 0;
-    redispatch(keys, stack);
+    redispatch(op, keys, stack);
     if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
     if (went_another_way(failures)) {
       torch::jit::drop(*stack, info.num_results);

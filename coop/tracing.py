@@ -58,7 +58,11 @@ def record(
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             session = stack.enter_context(sessions.budget(4 * memory))
         session.start_trace(source_lines=source_lines)
-        yield
+        try:
+            yield
+        except BaseException:
+            session.drop_trace()
+            raise
         session.save_trace(path, comment)
 
 

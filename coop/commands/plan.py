@@ -1,0 +1,213 @@
+"""`python -m coop plan`: what budget a program needs, and what it costs there."""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from coop.commands._arguments import output_path, size
+from coop.commands.run import WrongInput, script_program
+from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
+from coop.pretend import DataDependentError
+from coop.profiles import devices, get_device
+from coop.simulate import POLICIES
+from coop.sizes import format_bytes
+from coop.trace import Trace, TraceError, read_trace, write_recorded
+from coop.tracing import record_without_hardware
+
+EPILOG = """
+A script runs without the hardware and without memory: nothing is computed, a GPU is pretended, and
+what reads a number gets 1. Where an argument of the script contains {batch}, --batch-for BYTES
+finds the largest batch: coop plan --batch-for 24GiB train.py --batch-size {batch}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, then the trace, or the script and what belongs to it."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help=f"{', '.join(devices())}, or a file of `coop calibrate` (default: as recorded; "
+        f"{DEFAULT_DEVICE} for a script)",
+    )
+    parser.add_argument(
+        "--budgets", metavar="BYTES,...", type=_sizes, help="e.g. 24GiB,16GiB (default: ten)"
+    )
+    parser.add_argument(
+        "--policies", metavar="POLICY,...", type=_policies, default=DEFAULT_POLICIES
+    )
+    parser.add_argument("--picture", metavar="FILE", type=output_path, help="write a PNG")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--checkpoint", metavar="TRACE", help="the same program with torch.utils.checkpoint"
+    )
+    parser.add_argument("--save-trace", metavar="FILE", type=output_path, help="of a script")
+    parser.add_argument(
+        "--batch-for", metavar="BYTES", type=size, help="the largest {batch} that fits"
+    )
+    parser.add_argument("target", metavar="TRACE|SCRIPT")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plans and prints. Exit code 1: nothing fits."""
+    try:
+        if args.device is not None:
+            get_device(args.device)
+        if args.batch_for is not None:
+            return _run_batches(args)
+        trace = _trace(args)
+        checkpointed = None if args.checkpoint is None else read_trace(args.checkpoint)
+        with _Bar(shown=not args.json and sys.stderr.isatty()) as progress:
+            result = plan_trace(
+                trace,
+                device=args.device,
+                budgets=args.budgets,
+                policies=args.policies,
+                checkpointed=checkpointed,
+                progress=progress,
+            )
+    except (TraceError, WrongInput, DataDependentError, ValueError) as error:
+        print(f"coop plan: {error}", file=sys.stderr)
+        return 2
+    if args.picture is not None:
+        from coop.report.curve import save_curve
+
+        save_curve(result, args.picture)
+    if args.json:
+        print(json.dumps(result.as_json()))
+    else:
+        _print(result)
+    return 0 if any(point.fits for point in result.points) else 1
+
+
+def _trace(args: argparse.Namespace) -> Trace:
+    if args.target.endswith((".jsonl", ".jsonl.gz")):
+        if args.arguments:
+            raise WrongInput(f"unexpected {args.arguments[0]!r} after the trace")
+        return read_trace(args.target)
+    return _record_script(args, args.arguments, args.save_trace)
+
+
+def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | None) -> Trace:
+    program = script_program(args.target)
+    device = args.device or DEFAULT_DEVICE
+    sys.argv = [args.target, *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        with (
+            record_without_hardware(device=device, comment=" ".join(sys.argv)) as recorded,
+            contextlib.redirect_stdout(sys.stderr),  # what the script prints is not the plan
+            contextlib.suppress(SystemExit),
+        ):
+            program()
+        header, entries = recorded
+        file = path or Path(folder) / (Path(args.target).stem + ".jsonl")
+        write_recorded(file, header, bytes(entries))
+        return read_trace(file)
+
+
+def _run_batches(args: argparse.Namespace) -> int:
+    if not any("{batch}" in argument for argument in args.arguments):
+        raise WrongInput("--batch-for needs an argument of the script that contains {batch}")
+
+    def record(batch_size: int) -> Trace:
+        arguments = [a.replace("{batch}", str(batch_size)) for a in args.arguments]
+        return _record_script(args, arguments, None)
+
+    found = largest_batch(record, args.batch_for, policy=args.policies[0])
+    if args.json:
+        tried = {size: _cell(point) for size, point in sorted(found.tried.items())}
+        print(json.dumps({"batch_size": found.batch_size, "tried": tried}))
+    else:
+        for batch_size, point in sorted(found.tried.items()):
+            print(f"batch {batch_size}: {_cell(point)}")
+        print(f"the largest batch in {format_bytes(args.batch_for)}: {found.batch_size}")
+    return 0 if found.batch_size else 1
+
+
+def _cell(point: Point | None) -> str:
+    if point is None or not point.fits:
+        return "no"
+    return f"{_time(point.step_ns)} (+{point.overhead - 1:.1%})"
+
+
+def _time(time_ns: float) -> str:
+    if time_ns >= 1e9:
+        return f"{time_ns / 1e9:.2f} s"
+    return f"{time_ns / 1e6:.1f} ms" if time_ns >= 1e5 else f"{time_ns / 1e3:.1f} us"
+
+
+def _print(plan: Plan) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    policies = list(plan.smallest_bytes)
+    estimated = " (temporaries are estimates)" if plan.is_estimated else ""
+    console.print(
+        f"{plan.trace} on {plan.device or 'the device it was recorded on'}: "
+        f"{plan.num_operators} operators, {plan.num_steps} steps{estimated}"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("budget", justify="right")
+    for policy in policies:
+        table.add_column(policy, justify="right")
+    by_cell = {(point.policy, point.budget_bytes): point for point in plan.points}
+    for budget_bytes in sorted({point.budget_bytes for point in plan.points}, reverse=True):
+        cells = (_cell(by_cell[policy, budget_bytes]) for policy in policies)
+        table.add_row(format_bytes(budget_bytes), *cells)
+    smallest = (format_bytes(plan.smallest_bytes[policy]) for policy in policies)
+    table.add_row("smallest", *smallest, style="dim")
+    console.print(table)
+    if plan.checkpointed is not None:
+        extra = plan.checkpointed.step_ns / plan.step_ns - 1
+        console.print(
+            f"torch.utils.checkpoint: {format_bytes(plan.checkpointed.peak_bytes)}, "
+            f"{_time(plan.checkpointed.step_ns)} (+{extra:.1%})"
+        )
+    console.print(f"knee: {format_bytes(plan.knee_bytes)}")
+    console.print(plan.advice)
+
+
+class _Bar:
+    """Progress on standard error, where somebody can see it."""
+
+    def __init__(self, shown: bool) -> None:
+        self.bar = Progress(
+            TextColumn("simulating"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not shown,
+        )
+        self.task = self.bar.add_task("", total=None)
+
+    def __enter__(self) -> "_Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, known: int) -> None:
+        self.bar.update(self.task, completed=done, total=known)
+
+
+def _sizes(text: str) -> list[int]:
+    return [size(part) for part in text.split(",")]
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    policies = tuple(text.split(","))
+    for policy in policies:
+        if policy not in POLICIES:
+            raise argparse.ArgumentTypeError(
+                f"{policy!r} is not a policy; choose from {', '.join(POLICIES)}"
+            )
+    return policies

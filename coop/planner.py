@@ -1,0 +1,355 @@
+"""What budget a program needs and what it costs there, before anything is rented or run.
+
+`plan_trace` sweeps a trace over budgets and policies through the simulator, which decides as the
+engine does; `plan` records a function without the hardware first; `largest_batch` asks the other
+way round. Times are rooflines of the device: estimates.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from coop.profiles import get_device
+from coop.simulate import Options, Simulation, peak_without_limit, simulate
+from coop.sizes import format_bytes, parse_bytes
+from coop.trace import Trace, read_trace, write_recorded
+from coop.tracing import record_without_hardware
+
+__all__ = [
+    "BatchPlan",
+    "Checkpointed",
+    "Plan",
+    "Point",
+    "default_budgets",
+    "largest_batch",
+    "plan",
+    "plan_trace",
+    "record_function",
+    "smallest_budget",
+]
+
+DEFAULT_POLICIES = ("coop", "dtr", "dte")
+DEFAULT_DEVICE = "h200"
+NUM_BUDGETS = 10
+# The smallest budget is searched down to this share of itself.
+_TOLERANCE = 0.005
+
+Progress = Callable[[int, int], None]  # simulations done, simulations known of
+
+
+@dataclass(frozen=True)
+class Point:
+    """One policy inside one budget."""
+
+    policy: str
+    budget_bytes: int
+    fits: bool
+    step_ns: float  # of the last step; infinite where it does not fit
+    overhead: float  # cost of the last step with recomputation / without
+    num_evictions: int  # in the last step
+    num_replays: int
+    failure: str = ""  # why it does not fit
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """The same program with `torch.utils.checkpoint`, without a budget."""
+
+    peak_bytes: int
+    step_ns: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answers. Times are of the last step of the trace."""
+
+    trace: str
+    device: str
+    is_estimated: bool  # recorded without the hardware: temporaries are estimates
+    num_operators: int
+    num_steps: int
+    peak_bytes: int  # held at most when nothing has to go
+    step_ns: float  # when nothing has to go
+    points: tuple[Point, ...]  # by policy, then from the largest budget down
+    smallest_bytes: dict[str, int]  # by policy: the smallest budget that fits, within 0.5%
+    knee_bytes: int  # below this budget, the first policy gets expensive faster
+    checkpointed: Checkpointed | None = None
+
+    def curve(self, policy: str) -> list[Point]:
+        """The points of one policy, from the largest budget down."""
+        return [point for point in self.points if point.policy == policy]
+
+    @property
+    def advice(self) -> str:
+        """One sentence."""
+        policy = self.points[0].policy
+        told = [p for p in self.curve(policy) if p.fits and p.budget_bytes < self.peak_bytes]
+        chosen = [p for p in told if p.budget_bytes in _three(told, self.knee_bytes)]
+        parts = [f"takes {format_bytes(self.peak_bytes)} without a limit"]
+        parts += [f"{format_bytes(p.budget_bytes)} at +{p.overhead - 1:.0%}" for p in chosen]
+        parts.append(f"below {format_bytes(self.smallest_bytes[policy])}: no")
+        return "; ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        data = asdict(self)
+        for point in data["points"]:
+            if math.isinf(point["step_ns"]):
+                point["step_ns"] = point["overhead"] = None
+        return {**data, "advice": self.advice}
+
+
+def _three(points: Sequence[Point], knee_bytes: int) -> set[int]:
+    """The budgets that the advice tells: the first, the knee, the last."""
+    if not points:
+        return set()
+    return {points[0].budget_bytes, knee_bytes, points[-1].budget_bytes}
+
+
+@dataclass
+class _Sweep:
+    """Simulations on all cores, with progress."""
+
+    trace: Trace
+    progress: Progress | None = None
+    done: int = 0
+    known: int = 0
+    pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(max_workers=os.cpu_count())
+    )
+
+    def run(self, policy: str, budget_bytes: int) -> Simulation:
+        self.known += 1
+        result = simulate(self.trace, budget_bytes, _options(self.trace, policy))
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.known)
+        return result
+
+    def smallest(self, policy: str, peak_bytes: int) -> int:
+        """Whether it fits is not strictly monotonic in the budget: see `smallest_budget`."""
+        low, best = 0, _rounded_up(peak_bytes * 1.02)
+        while not self.run(policy, best).fitted:  # alignment and fragmentation
+            low, best = best, _rounded_up(best * 1.25)
+        while best - low > max(4096, _TOLERANCE * best):
+            middle = _rounded_up((best + low) / 2)
+            result = self.run(policy, middle)
+            if result.fitted:
+                best = middle
+            elif middle >= best:
+                break
+            else:
+                low = middle
+        return best
+
+
+def _options(trace: Trace, policy: str) -> Options:
+    return Options(policy, alignment=trace.header.alignment)
+
+
+def _rounded_up(num_bytes: float) -> int:
+    return math.ceil(num_bytes / 4096) * 4096
+
+
+def smallest_budget(trace: Trace, policy: str = "coop") -> int:
+    """A budget that the trace fits and, within 0.5%, has one below it that it does not fit."""
+    return _Sweep(trace).smallest(policy, peak_without_limit(trace))
+
+
+def default_budgets(smallest_bytes: int, peak_bytes: int, count: int = NUM_BUDGETS) -> list[int]:
+    """Evenly spaced from what is always enough down to the smallest that fits."""
+    top = _rounded_up(peak_bytes * 1.02)
+    step = (top - smallest_bytes) / max(count - 1, 1)
+    return [_rounded_up(top - k * step) for k in range(count - 1)] + [smallest_bytes]
+
+
+def plan_trace(
+    trace: Trace,
+    *,
+    device: str | None = None,
+    budgets: Iterable[int | str] | None = None,
+    policies: Sequence[str] = DEFAULT_POLICIES,
+    checkpointed: Trace | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Sweep a trace over budgets and policies.
+
+    Args:
+        trace: what `coop.trace.read_trace` read.
+        device: prices the operators anew for this device (`coop.profiles.devices()`, or a file
+            that `python -m coop calibrate` wrote); None keeps the recorded costs.
+        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak to the smallest.
+        policies: the first is the one that the advice is for.
+        checkpointed: a trace of the same program with `torch.utils.checkpoint`, to compare with.
+        progress: called with the numbers of simulations done and known of.
+    """
+    if not policies:
+        raise ValueError("no policy to plan for")
+    sizes = None if budgets is None else [parse_bytes(size) for size in budgets]
+    if device is not None:
+        trace = trace.priced(get_device(device).profile)
+        if checkpointed is not None:
+            checkpointed = checkpointed.priced(get_device(device).profile)
+    peak_bytes = peak_without_limit(trace)
+    sweep = _Sweep(trace, progress)
+    with sweep.pool as pool:
+        unlimited = sweep.run(policies[0], _rounded_up(4 * peak_bytes + 2**26))
+        smallest = dict(
+            zip(policies, pool.map(lambda p: sweep.smallest(p, peak_bytes), policies), strict=True)
+        )
+        if sizes is None:
+            sizes = default_budgets(min(smallest.values()), peak_bytes)
+        sizes = sorted(set(sizes), reverse=True)
+        cells = [(policy, size) for policy in policies for size in sizes]
+        points = tuple(pool.map(lambda cell: _point(sweep.run(*cell)), cells))
+    return Plan(
+        trace=trace.path,
+        device=device or trace.header.device,
+        is_estimated=trace.header.estimated,
+        num_operators=trace.num_operators,
+        num_steps=len(unlimited.steps),
+        peak_bytes=peak_bytes,
+        step_ns=unlimited.last_step.compute_ns,
+        points=points,
+        smallest_bytes=smallest,
+        knee_bytes=_knee([p for p in points if p.policy == policies[0] and p.fits]),
+        checkpointed=None if checkpointed is None else _checkpointed(checkpointed),
+    )
+
+
+def _point(result: Simulation) -> Point:
+    step = result.last_step
+    return Point(
+        policy=result.options.policy,
+        budget_bytes=result.stats["budget_bytes"],
+        fits=result.fitted,
+        step_ns=step.compute_ns + step.replay_ns if result.fitted else math.inf,
+        overhead=1 + step.replay_ns / step.compute_ns if result.fitted else math.inf,
+        num_evictions=step.num_evictions,
+        num_replays=step.num_replays,
+        failure=result.failure,
+    )
+
+
+def _checkpointed(trace: Trace) -> Checkpointed:
+    peak_bytes = peak_without_limit(trace)
+    result = simulate(trace, _rounded_up(4 * peak_bytes + 2**26), _options(trace, "coop"))
+    return Checkpointed(peak_bytes, result.last_step.compute_ns)
+
+
+def _knee(points: Sequence[Point]) -> int:
+    """The point farthest below the straight line between the ends of the curve."""
+    if not points:
+        return 0
+    first, last = points[0], points[-1]
+    width = first.budget_bytes - last.budget_bytes
+    height = last.step_ns - first.step_ns
+    if len(points) < 3 or width <= 0 or height <= 0:
+        return last.budget_bytes
+
+    def below_the_line(point: Point) -> float:
+        along = (first.budget_bytes - point.budget_bytes) / width
+        return along - (point.step_ns - first.step_ns) / height
+
+    return max(points, key=below_the_line).budget_bytes
+
+
+def record_function(
+    fn: Callable[..., Any],
+    *args: Any,
+    device: str = DEFAULT_DEVICE,
+    path: str | Path | None = None,
+    **kwargs: Any,
+) -> Trace:
+    """The trace of `fn(*args, **kwargs)`, recorded without the hardware.
+
+    `fn` builds its model and runs one or more training steps; two are better than one, since the
+    first also makes the optimizer's state. With `path`, the trace is kept there.
+    """
+    name = getattr(fn, "__name__", "a function")
+    with record_without_hardware(device=device, comment=name) as (header, entries):
+        fn(*args, **kwargs)
+    if path is not None:
+        write_recorded(path, header, bytes(entries))
+        return read_trace(path)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.jsonl"
+        write_recorded(file, header, bytes(entries))
+        return replace(read_trace(file), path=name)
+
+
+def plan(
+    fn: Callable[..., Any],
+    *args: Any,
+    device: str = DEFAULT_DEVICE,
+    budgets: Iterable[int | str] | None = None,
+    policies: Sequence[str] = DEFAULT_POLICIES,
+    progress: Progress | None = None,
+    **kwargs: Any,
+) -> Plan:
+    """What `fn(*args, **kwargs)` needs on `device`, and what it costs in less.
+
+    `fn` is recorded without the hardware: it builds its model and its data inside, and runs one or
+    two training steps. Nothing is computed, so the numbers in it mean nothing.
+    """
+    trace = record_function(fn, *args, device=device, **kwargs)
+    planned = plan_trace(trace, budgets=budgets, policies=policies, progress=progress)
+    return replace(planned, device=device)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The largest batch for a budget."""
+
+    batch_size: int  # 0: not even one fits
+    point: Point | None
+    tried: dict[int, Point]  # by batch size
+
+
+def largest_batch(
+    record: Callable[[int], Trace],
+    budget: int | str,
+    *,
+    policy: str = "coop",
+    device: str | None = None,
+    most_overhead: float = math.inf,
+    largest: int = 65536,
+) -> BatchPlan:
+    """The largest batch that fits the budget, at an overhead of at most `most_overhead`.
+
+    Args:
+        record: the trace of the program with this batch size, such as
+            `lambda batch: coop.record_function(train, batch)`.
+        budget: bytes, or a size such as `"24GiB"`.
+        policy: what chooses the evictions.
+        device: prices the operators anew, as for `plan_trace`.
+        most_overhead: for example 1.2: no more than 20% of recomputation.
+        largest: no batch above this is tried.
+    """
+    num_bytes = parse_bytes(budget)
+    tried: dict[int, Point] = {}
+
+    def fits(batch_size: int) -> bool:
+        trace = record(batch_size)
+        if device is not None:
+            trace = trace.priced(get_device(device).profile)
+        tried[batch_size] = _point(simulate(trace, num_bytes, _options(trace, policy)))
+        return tried[batch_size].fits and tried[batch_size].overhead <= most_overhead
+
+    low, high = 0, 1
+    while high <= largest and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1 and low > 0:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return BatchPlan(low, tried.get(low), tried)
