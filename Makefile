@@ -16,7 +16,7 @@ CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators fuzz lint format bench-core bench-engine demo clean
+.PHONY: help venv build build-debug test test-operators test-simulator fuzz lint format bench-core bench-engine bench-optimum demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: venv build build-debug  ## lint, then all tests on the release build and t
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
 	COOP_DEBUG=0 $(PY) -m tests.operators.survey --all
 
+test-simulator: build  ## compare the simulator's decisions with the engine's on all programs, three policies, four budgets
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.planner.equality
+
 # Goes on where it was stopped; FUZZ="--operators 10000000" runs more.
 fuzz: build  ## run random programs, 1,000,000 operators in all
 	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
@@ -68,6 +71,9 @@ build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*)
 
 bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine
+
+bench-optimum: build  ## distance of the policies to the optimum on small graphs, as a table
+	$(PY) -m benchmarks.optimum
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo

@@ -99,6 +99,7 @@ def _trace(args: argparse.Namespace) -> Trace:
 def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | None) -> Trace:
     program = script_program(args.target)
     device = args.device or DEFAULT_DEVICE
+    before = sys.argv, sys.path[:], sys.modules["__main__"]
     sys.argv = [args.target, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         with (
@@ -107,6 +108,7 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
             contextlib.suppress(SystemExit),
         ):
             program()
+        sys.argv, sys.path[:], sys.modules["__main__"] = before
         header, entries = recorded
         file = path or Path(folder) / (Path(args.target).stem + ".jsonl")
         write_recorded(file, header, bytes(entries))

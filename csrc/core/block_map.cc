@@ -74,6 +74,7 @@ bool BlockMap::best_fit(Bytes bytes, Position* found) {
       if (block.bytes < bytes || block.bytes >= best) continue;
       best = block.bytes;
       *found = {c, i};
+      if (best == bytes) return true;  // none is smaller, none of its size is lower
     }
     directory_[c].free_bound = largest;
   }

@@ -134,8 +134,8 @@ py::dict result_dict(const SimulationResult& result) {
   d["failed_entry"] = result.failed_entry;
   py::list steps;
   for (const Stats& step : result.steps) {
-    steps.append(py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions,
-                                step.num_replays));
+    steps.append(
+        py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions, step.num_replays));
   }
   d["steps"] = steps;
   return d;

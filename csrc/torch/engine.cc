@@ -481,12 +481,14 @@ Shortage Engine::shortage(Bytes bytes) {
 void Engine::start_recording(const Recorder::Options& options) {
   const std::lock_guard<std::mutex> guard(mutex_);
   recorder_ = std::make_unique<Recorder>(core_, header_bytes_, options);
+  records_sources_.store(options.source_lines, std::memory_order_relaxed);
 }
 
 std::string Engine::stop_recording() {
   const std::lock_guard<std::mutex> guard(mutex_);
   std::string lines = recorder_ == nullptr ? std::string() : recorder_->take();
   recorder_.reset();
+  records_sources_.store(false, std::memory_order_relaxed);
   return lines;
 }
 

@@ -193,6 +193,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::atomic<int64_t> num_storages_{0};
   std::atomic<bool> closed_{false};
   std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded
+  std::atomic<bool> records_sources_{false};
 };
 
 // The engine whose arena takes the allocations of a device, or null.

@@ -154,6 +154,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
   }
+  if (records_sources_.load(std::memory_order_relaxed)) Recorder::note_source();
   CallLease lease;
   Call& call = *lease;
   call.info = &info;

@@ -39,6 +39,7 @@ struct Pending {
 struct ThreadState {
   std::vector<Pending> operators;
   int paused = 0;
+  std::string source;
 };
 
 ThreadState& thread_state() {
@@ -257,7 +258,17 @@ void Recorder::begin(const Call& call) {
   // The core adds the cases that depend on what happens to be a root.
   pending.keep_old = info.has_fresh_outputs && call.understood && call.refusal == nullptr &&
                      !info.writes_statistics && !info.overwrites;
-  if (options_.source_lines) note_source(&pending.source);
+  if (!options_.source_lines) return;
+  // A backward operator belongs to the line of the forward operator whose gradient it computes.
+  if (const auto node = torch::autograd::get_current_node()) {
+    const auto found = forward_sources_.find(node->sequence_nr());
+    if (found != forward_sources_.end()) pending.source = found->second + " (backward)";
+    return;
+  }
+  pending.source = thread_state().source;
+  if (at::GradMode::is_enabled()) {
+    forward_sources_[at::sequence_number::peek() - 1] = pending.source;
+  }
 }
 
 void Recorder::abort() {
@@ -380,15 +391,12 @@ void Recorder::end_step(bool boundary) {
   sweep_externals();
 }
 
-// The innermost Python frame that is neither torch's nor ours; for a backward operator, that of the
-// forward operator whose gradient it computes.
-void Recorder::note_source(std::string* source) const {
-  if (const auto node = torch::autograd::get_current_node()) {
-    const auto found = forward_sources_.find(node->sequence_nr());
-    if (found != forward_sources_.end()) *source = found->second + " (backward)";
-    return;
-  }
-  if (PyGILState_Check() == 0) return;
+// The innermost Python frame that is neither torch's nor ours.
+void Recorder::note_source() {
+  std::string& source = thread_state().source;
+  source.clear();
+  if (torch::autograd::get_current_node() != nullptr) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
@@ -397,12 +405,12 @@ void Recorder::note_source(std::string* source) const {
     Py_DECREF(code);
     const bool users = file.find("/torch/") == std::string::npos && file[0] != '<' &&
                        file.find("/coop/") == std::string::npos;
-    if (users) *source = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+    if (users) source = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
     PyFrameObject* back = users ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
-  if (at::GradMode::is_enabled()) forward_sources_[at::sequence_number::peek() - 1] = *source;
+  PyGILState_Release(gil);
 }
 
 }  // namespace coop

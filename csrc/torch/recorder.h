@@ -46,6 +46,10 @@ class Recorder {
   void begin_step();
   void end_step(bool boundary);
 
+  // Remembers where in the user's program this thread is, for the next begin(). Called without the
+  // engine's lock: it takes Python's.
+  static void note_source();
+
   // The entries so far, as JSON lines.
   std::string take() { return std::move(lines_); }
 
@@ -71,7 +75,6 @@ class Recorder {
   void mark(const char* kind, const Storage* storage);
   void mark(const char* kind, int64_t id);
   void root(int64_t id, Bytes bytes);
-  void note_source(std::string* source) const;
 
   const Bytes header_bytes_;
   const Options options_;
@@ -81,7 +84,7 @@ class Recorder {
   std::unordered_map<const Storage*, int64_t> ids_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
   // By the number that autograd gives a forward operator, and its backward node.
-  mutable std::unordered_map<uint64_t, std::string> forward_sources_;
+  std::unordered_map<uint64_t, std::string> forward_sources_;
 };
 
 }  // namespace coop

@@ -118,12 +118,42 @@ def overheads() -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+# Full scale: networks at paper size, recorded without the hardware (benchmarks/traces/paper.py).
+PAPER_RATIOS = (0.7, 0.5)
+PAPER_POLICIES = ("coop", "dtr", "dte")
+
+
+def paper() -> str:
+    """A line for every network, policy and ratio: totals, and a checksum of all decisions."""
+    lines = ["trace policy ratio fitted replays evictions searches copies replay_ns checksum"]
+    for path in sorted((TRACES / "paper").glob("*.jsonl.gz")):
+        trace = read_trace(path)
+        peak_bytes = peak_without_limit(trace)
+        for policy in PAPER_POLICIES:
+            for ratio in PAPER_RATIOS:
+                options = Options(policy, alignment=trace.header.alignment)
+                simulator = _C.Simulator(options.config(int(ratio * peak_bytes)))
+                simulator.log_events(True)
+                result = simulator.run(trace.native)
+                stats = result["stats"]
+                events = as_events(simulator.events())
+                events["amount"][events["kind"] == EventKind.SEARCH] = 0
+                lines.append(
+                    f"{path.name.partition('.')[0]} {policy} {ratio} {result['fitted']} "
+                    f"{stats['num_replays']} {stats['num_evictions']} {stats['num_searches']} "
+                    f"{stats['num_copies']} {stats['replay_ns']:.0f} "
+                    f"{zlib.crc32(events.tobytes()):08x}"
+                )
+    return "".join(f"{line}\n" for line in lines)
+
+
 def golden_files() -> Iterator[tuple[str, str]]:
     """Names and contents, as they are now."""
     for file, (name, ratio, options) in LOGS.items():
         trace = shipped(name)
         yield file, decision_log(trace, int(ratio * peak_without_limit(trace)), options)
     yield "overheads.txt", overheads()
+    yield "paper.txt", paper()
 
 
 def main() -> None:

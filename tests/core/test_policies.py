@@ -3,7 +3,16 @@
 import pytest
 
 from coop.simulate import Options, peak_without_limit
-from core.decisions import CONFIGURATIONS, GOLDEN, LOGS, NAMES, decision_log, overheads, shipped
+from core.decisions import (
+    CONFIGURATIONS,
+    GOLDEN,
+    LOGS,
+    NAMES,
+    decision_log,
+    overheads,
+    paper,
+    shipped,
+)
 from core.neighbourhoods import measure
 
 UPDATE = "decisions changed; if that is meant, run `python -m tests.core.decisions --update`"
@@ -39,6 +48,10 @@ def table() -> dict[tuple[str, str], dict[float, Cell]]:
             for ratio, (fitted, _, median) in zip(ratios, parts, strict=True)
         }
     return result
+
+
+def test_decisions_on_networks_of_paper_size_are_the_golden_ones() -> None:
+    assert paper() == (GOLDEN / "paper.txt").read_text(), UPDATE
 
 
 def test_the_table_of_overheads_is_the_golden_one() -> None:

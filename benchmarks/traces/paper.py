@@ -1,0 +1,59 @@
+"""Records the networks of benchmarks/models at paper size, without the hardware.
+
+    python -m benchmarks.traces.paper [NAME ...]
+
+Two training steps each, priced for the H200, into benchmarks/traces/paper/NAME.jsonl.gz. Batches
+are made for real, since Python reads some of them (the shape of a tree); everything else has no
+bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from pathlib import Path
+
+from benchmarks import models
+from coop.trace import write_recorded
+from coop.tracing import record_without_hardware
+
+FOLDER = Path(__file__).parent / "paper"
+NUM_STEPS = 2
+DEVICE = "h200"
+
+
+def record_workload(name: str, size: models.Size, path: Path) -> None:
+    """Writes the trace of a network's first steps; always the same content."""
+    workload = models.get(name, size)
+    batches = [workload.make_batch(step) for step in range(NUM_STEPS)]
+    comment = f"{name} at size {size}, batch {workload.batch_size}, {NUM_STEPS} steps"
+    with record_without_hardware(device=DEVICE, comment=comment) as (header, entries):
+        model = workload.make_model(0)
+        optimizer = workload.make_optimizer(model)
+        for batch in batches:
+            optimizer.zero_grad(set_to_none=True)
+            loss = workload.loss(model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            del loss
+    write_recorded(path, header, bytes(entries))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(models.names()))
+    parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER")
+    args = parser.parse_args()
+    args.into.mkdir(exist_ok=True)
+    for name in args.names or models.names():
+        begin = time.perf_counter()
+        path = args.into / f"{name}.jsonl.gz"
+        record_workload(name, "paper", path)
+        gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        seconds = time.perf_counter() - begin
+        print(f"{path}: {path.stat().st_size} bytes, {seconds:.0f} s, {gib:.1f} GiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

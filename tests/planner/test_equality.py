@@ -1,0 +1,14 @@
+"""What the simulator predicts is what the engine does, number for number."""
+
+import pytest
+
+from .equality import differences
+
+# One of each kind: in-place and statistics, foreach optimizers and dropout, memory of NumPy.
+SOME = ("cnn_with_batch_norm_and_inplace_relu", "adamw_foreach", "mixture_of_experts")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SOME)
+def test_the_simulator_decides_as_the_engine_does(name: str) -> None:
+    assert differences(name) == []

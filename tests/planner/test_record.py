@@ -1,0 +1,166 @@
+"""Traces of real programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import coop
+from coop.simulate import Options, peak_without_limit, simulate
+from coop.trace import read_trace
+
+
+def train(steps: int = 2, width: int = 256, rows: int = 512) -> None:
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(rows, width)).relu_().square().mean().backward()
+        optimizer.step()
+
+
+def entries(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+
+
+def test_a_trace_is_the_same_at_every_budget(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    texts = []
+    train()
+    for budget in ("64MiB", "7MiB"):
+        path = tmp_path / f"{budget}.jsonl"
+        with coop.budget(budget) as session, coop.record(path):
+            train()
+        texts.append(path.read_text())
+        assert (session.stats().num_replays > 0) == (budget == "7MiB")
+    assert texts[0] == texts[1]
+
+
+def test_without_a_budget_an_arena_without_a_limit_is_recorded(tmp_path: Path) -> None:
+    with coop.record(tmp_path / "t.jsonl.gz", comment="four layers"):
+        train()
+    trace = read_trace(tmp_path / "t.jsonl.gz")
+    assert trace.header.comment == "four layers"
+    assert trace.header.device == "cpu"
+    assert trace.header.header_bytes == 64
+    assert trace.is_priceable
+    result = simulate(trace, peak_without_limit(trace) * 2)
+    assert result.fitted
+    assert len(result.steps) == 2
+    assert result.stats["num_replays"] == 0
+
+
+def test_operators_say_what_they_do(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with coop.record(path):
+        a = torch.ones(128, 256)
+        b = torch.ones(256, 512, dtype=torch.float32)
+        c = a @ b
+        c.relu_()
+        c.zero_()
+        del c
+    ops = [entry for entry in entries(path) if "op" in entry]
+    product, relu, zero = ops[-3:]
+    assert product["op"] == "aten::mm"
+    assert product["flops"] == 2 * 128 * 256 * 512
+    assert product["moved_bytes"] == 4 * (128 * 256 + 256 * 512 + 128 * 512)
+    assert product["side"] == "left"
+    (made,) = product["outputs"]  # type: ignore[misc]
+    assert made[1] == 4 * 128 * 512  # type: ignore[has-type]
+    assert relu["writes"] == zero["overwrites"] == [made[0]]  # type: ignore[has-type]
+    assert {"free": made[0]} in entries(path)  # type: ignore[has-type]
+
+
+def test_steps_gradients_and_updates_are_marked(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with coop.record(path):
+        train(steps=1)
+    told = entries(path)
+    assert [entry["step"] for entry in told if "step" in entry] == ["begin", "end"]
+    begin = told.index({"step": "begin"})
+    # Four weights and four biases, as gradients and as leaves.
+    assert sum("make_root" in entry for entry in told[:begin]) == 16
+    updates = [entry for entry in told[begin:] if "writes" in entry]
+    assert updates
+    assert all(update["make_roots"] is True for update in updates)
+
+
+def test_source_lines_lead_to_the_users_code(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with coop.record(path, source_lines=True):
+        x = torch.ones(64, 64, requires_grad=True)
+        y = torch.exp(x)
+        y.sum().backward()
+    told = {entry["op"]: entry.get("source", "") for entry in entries(path) if "op" in entry}
+    line = next(
+        n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "torch.exp" in text
+    )
+    assert told["aten::exp"] == f"{__file__}:{line}"
+    assert told["aten::mul.Tensor"] == f"{__file__}:{line} (backward)"
+
+
+def test_memory_of_others_is_external(tmp_path: Path) -> None:
+    outside = torch.ones(64, 1024)
+    path = tmp_path / "t.jsonl"
+    with coop.record(path):
+        inside = outside * 2
+        del inside
+    (external,) = [entry for entry in entries(path) if "external" in entry]
+    assert external["bytes"] == outside.nbytes
+
+
+def test_an_error_in_the_body_leaves_no_file_and_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with coop.budget("16MiB") as session:
+        with pytest.raises(KeyError), coop.record(path):
+            torch.ones(1024, 1024)
+            raise KeyError("mine")
+        with pytest.raises(RuntimeError, match="no trace was recorded"):
+            session.save_trace(path)
+    assert not path.exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_run(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="there is no directory"), coop.record(tmp_path / "no" / "t"):
+        raise AssertionError("not reached")
+
+
+def test_without_hardware_a_large_model_is_traced_in_little_memory(tmp_path: Path) -> None:
+    def step() -> None:
+        model = nn.Sequential(*(nn.Linear(16384, 16384) for _ in range(3)))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            loss = model.cuda()(torch.randn(4096, 16384, device="cuda")).square().mean()
+            loss.backward()
+            assert loss.item() == 1.0
+            optimizer.step()
+            optimizer.zero_grad()
+
+    trace = coop.record_function(step, path=tmp_path / "large.jsonl.gz")
+    assert trace.header.estimated
+    weights = 3 * 4 * 16384 * (16384 + 1)
+    peak = peak_without_limit(trace)
+    # Parameters, two moments, gradients, and one temporary of the update at least.
+    assert 5 * weights < peak < 7 * weights
+    assert "aten::_foreach_add_.Scalar" in trace.op_names
+    assert simulate(trace, peak * 2, Options(alignment=512)).fitted
+
+
+def test_a_trace_has_a_price_on_another_device(tmp_path: Path) -> None:
+    from coop.profiles import get_profile
+
+    path = tmp_path / "t.jsonl"
+    with coop.record(path):
+        a = torch.ones(1024, 1024)
+        b = a @ a
+        del a, b
+    here, there = read_trace(path), read_trace(path).priced(get_profile("h200"))
+    profile = get_profile("h200")
+    ones = 4 * 1024**2 / profile.bytes_per_ns
+    product = max(2 * 1024**3 / profile.flops_per_ns, 12 * 1024**2 / profile.bytes_per_ns)
+    budget = 64 * 2**20
+    cost = simulate(there, budget).stats["compute_ns"]
+    assert cost == round(ones + profile.launch_ns) + round(product + profile.launch_ns)
+    assert simulate(here, budget).stats["compute_ns"] > 10 * cost
