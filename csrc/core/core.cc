@@ -161,6 +161,7 @@ Window Core::choose(Bytes bytes) {
 
 // Locks change with every operator and searches are rare, so locks are put on the map for a search.
 void Core::hide_locked() {
+  refresh_stale();
   hidden_.clear();
   auto hide = [&](const Value* value) {
     if (value->locks == 0 || !value->is_resident() || value->arena != &arena_) return;

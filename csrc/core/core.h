@@ -206,8 +206,7 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void refresh(Value* value);
-  void refresh_border(int32_t set);
-  void refresh_all(std::vector<int32_t>& ids);
+  void refresh_stale();
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
@@ -257,6 +256,8 @@ class Core {
   Record* first_record_ = nullptr;
   Record* last_record_ = nullptr;
   std::vector<Value*> locked_;
+  std::vector<int32_t> stale_sets_;    // neighbourhoods whose borders have old scores
+  std::vector<int32_t> stale_values_;  // others that have
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;
