@@ -47,11 +47,12 @@ _OPERATOR_KEYS: Final = frozenset(
     (
         "op", "cost_ns", "inputs", "outputs", "writes", "overwrites", "memory", "side",
         "replayable", "make_roots", "keep_old", "flops", "moved_bytes", "half", "source",
+        "backward",
     )
 )  # fmt: skip
 # Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
 _ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
-_EXTERNAL, _EXPOSE, _END_STEP_INSIDE, _UNSEEN_WRITE = range(10, 14)
+_EXTERNAL, _EXPOSE, _END_STEP_INSIDE, _UNSEEN_WRITE, _LEAF = range(10, 15)
 # Entries that name one living storage and nothing else.
 _MARKS: Final = {
     "evict": _EVICT,
@@ -59,6 +60,7 @@ _MARKS: Final = {
     "make_root": _MAKE_ROOT,
     "expose": _EXPOSE,
     "unseen_write": _UNSEEN_WRITE,
+    "leaf": _LEAF,
 }
 
 
@@ -308,6 +310,7 @@ class _Reader:
             writes, overwrites, memory, line, roots, made_roots,
             _flag(data, "keep_old", None), _whole(data.get("flops", 0), "flops", _LARGEST_FLOPS),
             _whole(data.get("moved_bytes", 0), "moved_bytes"), _flag(data, "half"),
+            _flag(data, "backward", True),
         )  # fmt: skip
         self.entry_ops.append(op)
 

@@ -117,6 +117,7 @@ void Simulator::run_operator(const TraceOperator& op) {
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
   core_.set_current_op(op.op);
+  backward_ = op.backward;
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
   record->number = ++num_executed_;
@@ -266,7 +267,18 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       } catch (const OutOfBudget&) {
         break;  // as in the engine: it stays recomputable
       }
-      core_.make_root(gradient);
+      core_.make_gradient(gradient);
+      break;
+    }
+    case TraceEntry::Kind::kLeaf: {
+      Storage* leaf = storage(entry.storage);
+      if (leaf->value->is_root()) break;
+      try {
+        core_.materialize(leaf);
+      } catch (const OutOfBudget&) {
+        break;
+      }
+      core_.make_root(leaf);
       break;
     }
     case TraceEntry::Kind::kUnseenWrite:

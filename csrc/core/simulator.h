@@ -32,6 +32,7 @@ struct TraceOperator {
   double flops = 0;
   double moved_bytes = 0;
   bool half = false;
+  bool backward = true;          // it may run in a backward pass
   std::vector<int64_t> inputs;   // storage ids, written ones included
   std::vector<int64_t> outputs;  // storage ids
   std::vector<Bytes> output_bytes;
@@ -57,7 +58,8 @@ struct TraceEntry {
     kExternal,
     kExpose,
     kEndStepInside,
-    kUnseenWrite
+    kUnseenWrite,
+    kLeaf
   } kind;
   int64_t storage = 0;
   Bytes bytes = 0;
@@ -97,6 +99,7 @@ class Simulator final : public Host {
   void restore(Storage&) override {}
   void copy(Value& to, const Value& from, Bytes bytes) override;
   void move(Value& value, Bytes from) override;
+  bool may_move_gradients() const override { return backward_; }
   void retire(Record* record) override;
 
  private:
@@ -112,6 +115,7 @@ class Simulator final : public Host {
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
   uint64_t num_executed_ = 0;
+  bool backward_ = true;  // of the operator that runs
   Operation operation_;
 };
 

@@ -88,6 +88,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.alignment = alignment;
   config.small_bytes = small_bytes;
   // MegEngine's DTE has a last resort of its own kind; the others are published without.
+  config.excess = policy == "coop";
   config.last_resort = policy == "coop" || policy == "dte";
   // DTR and DTE as their authors run them.
   if (config.policy != Policy::kCoop) {
@@ -102,7 +103,8 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
                   std::vector<int64_t> overwrites,
                   const std::vector<std::pair<int, int64_t>>& memory, int32_t line,
                   std::vector<std::pair<int64_t, Bytes>> roots, std::vector<int32_t> make_roots,
-                  std::optional<bool> keep_old, double flops, double moved_bytes, bool half) {
+                  std::optional<bool> keep_old, double flops, double moved_bytes, bool half,
+                  bool backward) {
   TraceOperator& entry = trace.operators.emplace_back();
   entry.op = op;
   entry.cost = cost;
@@ -122,6 +124,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
   entry.flops = flops;
   entry.moved_bytes = moved_bytes;
   entry.half = half;
+  entry.backward = backward;
   trace.entries.push_back(
       {TraceEntry::Kind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
 }
@@ -174,7 +177,7 @@ class TestArena {
     arena_.touch(offset, last_access);
   }
   std::optional<std::tuple<Bytes, Bytes, uint64_t>> cheapest_window(Bytes bytes, double clock) {
-    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock);
+    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock, false);
     if (window.empty()) return std::nullopt;
     return std::make_tuple(window.begin, window.end, window.score);
   }
@@ -204,7 +207,8 @@ void bind_core(py::module_& m) {
            py::arg("writes"), py::arg("overwrites"), py::arg("memory"), py::arg("line"),
            py::arg("roots") = std::vector<std::pair<int64_t, Bytes>>(),
            py::arg("make_roots") = std::vector<int32_t>(), py::arg("keep_old") = py::none(),
-           py::arg("flops") = 0.0, py::arg("moved_bytes") = 0.0, py::arg("half") = false)
+           py::arg("flops") = 0.0, py::arg("moved_bytes") = 0.0, py::arg("half") = false,
+           py::arg("backward") = true)
       // A copy with the costs that another device would have.
       .def("priced",
            [](const Trace& trace, const DeviceProfile& profile) {

@@ -35,7 +35,10 @@ class Recorder {
   void commit(const Call& call, Cost cost, double flops, bool replayable);
   void abort();
 
-  void make_root(const Storage* storage) { mark("make_root", storage); }
+  // A leaf with a gradient, or the gradient.
+  void stored(const Storage* storage, bool gradient) {
+    mark(gradient ? "make_root" : "leaf", storage);
+  }
   void materialize(const Storage* storage) { mark("materialize", storage); }
   void evict(const Storage* storage) { mark("evict", storage); }
   void pin(const Storage* storage) { mark("pin", storage); }

@@ -115,7 +115,9 @@ def test_a_device_is_written_and_read(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_table_and_a_sentence(in_process: InProcess) -> None:
-    code, out, err = in_process("plan", str(RESNET), "--device", "a100-40", "--budgets", "8GiB,1KiB")
+    code, out, err = in_process(
+        "plan", str(RESNET), "--device", "a100-40", "--budgets", "8GiB,1KiB"
+    )
     assert (code, err) == (0, "")
     assert "smallest" in out
     assert "8.00 GiB" in out
