@@ -124,6 +124,24 @@ def _on_cpu(argument: Any) -> Any:
     return argument
 
 
+def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+    """What `module.to` and `module.cuda` do; torch's own cannot change parameters that are fake."""
+    if recurse:
+        for child in self.children():
+            _apply(child, fn)
+    with torch.no_grad():
+        for name, parameter in self._parameters.items():
+            if parameter is None:
+                continue
+            applied = fn(parameter)
+            if applied is not parameter:
+                self._parameters[name] = torch.nn.Parameter(applied, parameter.requires_grad)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+    return self
+
+
 def _cpu_autocast(init: Callable[..., None]) -> Callable[..., None]:
     def patched(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         init(self, "cpu", *args, **kwargs)
@@ -142,6 +160,7 @@ def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
     with (
         _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
         _patched(optimizer, "_foreach_supported_types", foreach_types),
+        _patched(torch.nn.Module, "_apply", _apply),
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
         mode,
         _OneDevice(mode),

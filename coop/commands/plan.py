@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace) -> Trace:
     if args.target.endswith((".jsonl", ".jsonl.gz")):
         if args.arguments:
-            raise WrongInput(f"unexpected {args.arguments[0]!r} after the trace")
+            raise WrongInput(
+                f"unexpected {args.arguments[0]!r} after the trace: options come before it"
+            )
         return read_trace(args.target)
     return _record_script(args, args.arguments, args.save_trace)
 
