@@ -12,7 +12,7 @@ RELEASE_STAMP := build/.stamp-release
 DEBUG_STAMP := build/.stamp-debug
 # Directories are listed too: theirs is the time stamp that changes when a file is removed.
 NATIVE := setup.py $(shell find csrc 2>/dev/null)
-CLANG_FORMAT = find csrc -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
+CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -60,8 +60,11 @@ format: venv  ## format Python and C++
 	$(PY) -m ruff format .
 	$(CLANG_FORMAT) -i
 
-bench-core: build  ## time the arena and the search, as ratios
-	$(PY) -m benchmarks.core
+bench-core: build/bench-core  ## time the arena and the search, as ratios
+	build/bench-core
+build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++20 -O3 -Wall -Wextra -Werror -Icsrc $(filter %.cc,$^) -o $@
 
 bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine

@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
 
 from coop._native import _C
 from coop.errors import LostTensorError, make_out_of_budget_error
+from coop.profiles import CPU_PROFILE, cuda_profile
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "allow_replay",
     "budget",
     "evict",
+    "install",
     "is_resident",
     "materialize",
     "pin",
@@ -74,19 +76,6 @@ class Stats:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What a device can do, for the roofline that estimates the cost of operators."""
-
-    flops_per_ns: float
-    half_flops_per_ns: float
-    bytes_per_ns: float
-    launch_ns: float
-
-
-CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
-
-
 class Session:
     """One stay inside a budget; made by `coop.budget`."""
 
@@ -119,16 +108,28 @@ class Session:
 _session: Session | None = None
 
 
-def _current() -> Any:
+def _engine_of(tensor: Tensor) -> Any:
     if _session is None:
         raise RuntimeError("this needs a budget: call it inside `with coop.budget(...)`")
+    if tensor.is_cuda and _cuda_size is not None:
+        return _C.cuda_engine(tensor.device.index)
     return _session._engine
+
+
+def _config(num_bytes: int, policy: str, switches: dict[str, Any], alignment: int) -> Any:
+    if num_bytes < SMALLEST_BUDGET_BYTES:
+        raise ValueError(
+            f"a budget of {num_bytes} bytes is too small: at least "
+            f"{format_bytes(SMALLEST_BUDGET_BYTES)}"
+        )
+    return _C.Config(num_bytes, policy, alignment=alignment, **switches)
 
 
 @contextlib.contextmanager
 def budget(
     size: int | str,
     *,
+    device: str | torch.device = "cpu",
     policy: PolicyName = "coop",
     window: bool = True,
     partition: bool = True,
@@ -139,18 +140,24 @@ def budget(
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
-    Every CPU tensor made by this thread (and by autograd for it) lives in one region of exactly that
-    size. When an allocation does not fit, values that can be recomputed are evicted; they come back
-    when an operator needs them. Results are bit-identical to running without a budget.
+    Every tensor made on the device by this thread (and by autograd for it) lives in one region of
+    exactly that size. When an allocation does not fit, values that can be recomputed are evicted;
+    they come back when an operator needs them. Results are the same bits as without a
+    budget.
+
+    On `"cuda"` this is `install` for the duration of the body: CUDA must not have been started
+    before the first budget of a process, and all budgets of a process have the same size.
 
     Args:
-        size: bytes, or a size such as `"600MiB"` (2**20) or `"8GB"` (10**9).
+        size: bytes, or a size such as `"600MiB"` (2**20) or `"8GB"` (10**9); on `"cuda"` also a
+            share of the free memory, such as `"80%"`.
+        device: `"cpu"` or `"cuda"`.
         policy: what chooses the evictions: `"coop"`, or the baselines `"dtr"` and `"dte"`.
         window: with `"coop"`, evict the cheapest contiguous window (else one value at a time).
         partition: with `"coop"`, place cheap and expensive values at opposite ends.
         inplace: with `"coop"`, keep in-place writes in place (else copy on write).
         measure_costs: take the measured time of operators as their cost instead of a roofline
-            estimate. Decisions then differ from run to run; results do not.
+            estimate (CPU only). Decisions then differ from run to run; results do not.
         paranoid: evict everything that can be after every operator. For tests.
         small_bytes: values up to this size live in an area of their own and are never evicted.
 
@@ -159,28 +166,26 @@ def budget(
         LostTensorError: on leaving, when tensors could not be given back.
     """
     global _session
-    num_bytes = parse_bytes(size)
-    if num_bytes < SMALLEST_BUDGET_BYTES:
-        raise ValueError(
-            f"a budget of {size!r} is too small: at least {format_bytes(SMALLEST_BUDGET_BYTES)}"
-        )
+    switches = {"window": window, "partition": partition, "inplace": inplace}
     if _session is not None:
         raise RuntimeError(
             f"already inside a budget of {format_bytes(_session.stats().budget_bytes)}: "
             "budgets do not nest"
         )
-    config = _C.Config(
-        num_bytes,
-        policy,
-        window=window,
-        partition=partition,
-        inplace=inplace,
-        small_bytes=small_bytes,
-    )
-    profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-    _session = Session(_C.Engine.cpu(config, profile, measure_costs, paranoid))
-    session = _session
-    _guard_raw_pointers()
+    if torch.device(device).type == "cuda":
+        session = install(
+            size,
+            device=device,
+            policy=policy,
+            paranoid=paranoid,
+            **switches,  # type: ignore[arg-type]
+        )
+    else:
+        config = _config(
+            parse_bytes(size), policy, {**switches, "small_bytes": small_bytes}, alignment=64
+        )
+        profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
+        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid))
     try:
         yield session
     finally:
@@ -190,36 +195,125 @@ def budget(
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
-            f"{format_bytes(num_bytes)}: " + "; ".join(lost)
+            f"{size!r}: " + "; ".join(lost)
         )
+
+
+def _start(engine: Any) -> Session:
+    global _session
+    _session = Session(engine)
+    _guard_raw_pointers()
+    return _session
+
+
+_cuda_size: int | str | None = None  # the budget that was installed
+
+
+def install(
+    size: int | str,
+    *,
+    device: str | torch.device = "cuda",
+    policy: PolicyName = "coop",
+    window: bool = True,
+    partition: bool = True,
+    inplace: bool = True,
+    paranoid: bool = False,
+) -> Session:
+    """Give every GPU of this process a budget of `size`, from now on.
+
+    Must be called before CUDA is started: at the top of the program, before any `.cuda()`. Takes
+    the memory at once, so the bound is physical. Arguments as for `budget`.
+    """
+    global _cuda_size
+    if torch.device(device).type != "cuda":
+        raise ValueError(f"coop.install is for CUDA devices, not {device!r}: use coop.budget")
+    if not _C.has_cuda:
+        raise RuntimeError(
+            "coop was built without CUDA: build it where torch has CUDA and nvcc is installed"
+        )
+    if _session is not None:
+        raise RuntimeError("already inside a budget: budgets do not nest")
+    switches = {"window": window, "partition": partition, "inplace": inplace}
+    index = torch.device(device).index or 0
+    if _cuda_size is None:
+        share = _parse_share(size)
+        if share is None:
+            _config(parse_bytes(size), policy, switches, alignment=512)  # mistakes are told now
+        if torch.cuda.is_initialized():
+            raise RuntimeError(
+                "CUDA is already started, and torch cannot change its allocator any more: call "
+                "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
+                "program, before the first use of a CUDA tensor"
+            )
+
+        def configure(used: int) -> tuple[Any, Any, bool, bool]:
+            free_bytes = torch.cuda.mem_get_info(used)[0]
+            num_bytes = parse_bytes(size) if share is None else int(free_bytes * share)
+            profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
+            return _config(num_bytes, policy, switches, alignment=512), profile, False, paranoid
+
+        _C.install_cuda(configure)
+        _cuda_size = size
+    elif size != _cuda_size:
+        raise RuntimeError(
+            f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
+        )
+    _warm_up(index)
+    session = _start(_C.cuda_engine(index))
+    _C.set_thread_enabled(True)
+    return session
+
+
+def _parse_share(size: int | str) -> float | None:
+    if not isinstance(size, str) or not size.strip().endswith("%"):
+        return None
+    try:
+        share = float(size.strip()[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"{size!r} is not a share of the free memory: write '1%' to '100%'")
+    return share
+
+
+def _warm_up(index: int) -> None:
+    """Makes the arena, and has cuBLAS take its workspaces while they can lie at the left end.
+
+    Each thread has its own, so autograd's thread must do a product too.
+    """
+    with torch.enable_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            a = torch.ones(16, 16, device=f"cuda:{index}", dtype=dtype, requires_grad=True)
+            torch.nn.functional.linear(a, a, a[0]).sum().backward()
+    torch.cuda.synchronize(index)
 
 
 def materialize(tensor: Tensor) -> Tensor:
     """Bring the tensor's bytes back now, if they are evicted. Returns the tensor."""
-    _current().materialize(tensor)
+    _engine_of(tensor).materialize(tensor)
     return tensor
 
 
 def evict(tensor: Tensor) -> bool:
     """Give up the tensor's bytes now. False if they cannot be recomputed or are pinned."""
-    return bool(_current().evict(tensor))
+    return bool(_engine_of(tensor).evict(tensor))
 
 
 def pin(tensor: Tensor) -> Tensor:
     """Keep the tensor's bytes in memory, at the same address, until `unpin`. Returns the tensor."""
-    _current().pin(tensor, False)
+    _engine_of(tensor).pin(tensor, False)
     return tensor
 
 
 def unpin(tensor: Tensor) -> Tensor:
     """Undo all pins of the tensor. Returns the tensor."""
-    _current().unpin(tensor)
+    _engine_of(tensor).unpin(tensor)
     return tensor
 
 
 def is_resident(tensor: Tensor) -> bool:
     """Whether the tensor's bytes are in memory now."""
-    return _session is None or bool(_session._engine.is_resident(tensor))
+    return _session is None or bool(_engine_of(tensor).is_resident(tensor))
 
 
 def allow_replay(operator: str) -> None:
@@ -242,10 +336,11 @@ def _pinning(name: str) -> Callable[..., Any]:
     def pin_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         if _session is not None:
+            engine = _engine_of(self)
             if name != "data_ptr":
-                _session._engine.expose(self)
-            elif _session._engine.owns(self):
-                _session._engine.pin(self, True)
+                engine.expose(self)
+            elif engine.owns(self):
+                engine.pin(self, True)
         return result
 
     return pin_and_call
@@ -259,8 +354,8 @@ def _materializing(name: str) -> Callable[..., Any]:
     method = getattr(torch.Tensor, name)
 
     def materialize_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if _session is not None and _session._engine.owns(self):
-            _session._engine.materialize(self)
+        if _session is not None and _engine_of(self).owns(self):
+            _engine_of(self).materialize(self)
         return method(self, *args, **kwargs)
 
     return materialize_and_call

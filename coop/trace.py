@@ -93,6 +93,12 @@ def _list(value: Any, what: str) -> list[Any]:
     return value
 
 
+def _is_memory_step(step: Any) -> bool:
+    return (
+        type(step) is list and len(step) == 2 and type(step[0]) is str and step[0] in _MEMORY_KINDS
+    )
+
+
 @dataclass
 class _Reader:
     """Checks one line after the other and adds them to the native trace."""
@@ -253,7 +259,7 @@ class _Reader:
         made: set[int] = set()
         held: list[bool] = []  # by temporary
         for step in _list(steps, "memory"):
-            if type(step) is not list or len(step) != 2 or step[0] not in _MEMORY_KINDS:
+            if not _is_memory_step(step):
                 raise _Bad(
                     'a memory step must be ["output", index], ["temporary", bytes] or '
                     f'["free", index], not {_shown(step)}'
@@ -289,7 +295,7 @@ def read_trace(path: str | Path) -> Trace:
         with _open(path) as file:
             for line, text in enumerate(file, 1):
                 try:
-                    data = decode(text)
+                    data = decode(text.rstrip("\n"))
                 except RecursionError:
                     raise _Bad("nested too deeply") from None
                 except json.JSONDecodeError as error:

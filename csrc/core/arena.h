@@ -2,24 +2,25 @@
 //
 // Invariants (checked by is_valid()):
 //   the block map tiles [begin, end)
-//   the free index holds exactly the free blocks
 //   held + free == end - begin; every offset and size is a multiple of the alignment
 #pragma once
-
-#include <memory_resource>
-#include <set>
-#include <utility>
 
 #include "core/block_map.h"
 #include "core/types.h"
 
 namespace coop {
 
+// How a free block is chosen.
+enum class Fit : uint8_t {
+  kFromEnds,  // the first that fits, from the left or from the right: the sides stay apart
+  kBest,      // the smallest that fits, wherever it is
+};
+
 class Arena {
  public:
   static constexpr Bytes kNowhere = -1;
 
-  Arena(Bytes begin, Bytes end, Bytes alignment);
+  Arena(Bytes begin, Bytes end, Bytes alignment, Fit fit);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -29,9 +30,8 @@ class Arena {
     return (least + alignment_ - 1) / alignment_ * alignment_;
   }
 
-  // Best fit: the smallest free block that fits, its low end for the left side and its high end
-  // for the right; among equals the lowest respectively the highest address. The new block is a
-  // barrier. Returns its offset, or kNowhere. `bytes` must be rounded().
+  // Takes the low end of a free block for the left side and its high end for the right. The new
+  // block is a barrier. Returns its offset, or kNowhere. `bytes` must be rounded().
   Bytes place(Value* value, Bytes bytes, Side side);
   void free(Bytes offset);
   // Gives a held block to another value; what eviction knows of it starts anew.
@@ -45,23 +45,19 @@ class Arena {
   Bytes end() const { return end_; }
   Bytes held() const { return held_; }
   Bytes free_bytes() const { return end_ - begin_ - held_; }
-  Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
+  Bytes largest_free() const { return blocks_.largest_free(); }
   Bytes peak() const { return peak_; }
 
   bool is_valid() const;
 
  private:
-  using Key = std::pair<Bytes, Bytes>;  // bytes, offset
-
   Bytes begin_;
   Bytes end_;
   Bytes alignment_;
+  Fit fit_;
   Bytes held_ = 0;
   Bytes peak_ = 0;
   BlockMap blocks_;
-  // The index's nodes come from a pool of its own: no malloc per allocation.
-  std::pmr::unsynchronized_pool_resource pool_;
-  std::pmr::set<Key> free_;
 };
 
 }  // namespace coop

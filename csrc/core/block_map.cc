@@ -1,6 +1,7 @@
 #include "core/block_map.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/check.h"
 
@@ -12,7 +13,7 @@ BlockMap::BlockMap(Bytes begin, Bytes end) {
   chunk->num_candidates = 1;
   chunk->blocks[0].offset = begin;
   chunk->blocks[0].bytes = end - begin;
-  directory_.push_back({begin, std::move(chunk)});
+  directory_.push_back({begin, end - begin, std::move(chunk)});
   size_ = 1;
 }
 
@@ -41,6 +42,65 @@ BlockMap::Position BlockMap::find(Bytes offset) const {
   }
   COOP_DEBUG_ASSERT(chunk.blocks[first].offset == offset);
   return {low, first};
+}
+
+bool BlockMap::first_fit(Bytes bytes, Side side, Position* found) {
+  const int num_chunks = this->num_chunks();
+  for (int k = 0; k < num_chunks; ++k) {
+    const int c = side == Side::kLeft ? k : num_chunks - 1 - k;
+    if (directory_[c].free_bound < bytes) continue;
+    const Chunk& chunk = *directory_[c].chunk;
+    for (int j = 0; j < chunk.count; ++j) {
+      const int i = side == Side::kLeft ? j : chunk.count - 1 - j;
+      if (!chunk.blocks[i].is_free() || chunk.blocks[i].bytes < bytes) continue;
+      *found = {c, i};
+      return true;
+    }
+    directory_[c].free_bound = largest_free_of(c);
+  }
+  return false;
+}
+
+bool BlockMap::best_fit(Bytes bytes, Position* found) {
+  Bytes best = std::numeric_limits<Bytes>::max();
+  for (int c = 0; c < num_chunks(); ++c) {
+    if (directory_[c].free_bound < bytes) continue;
+    const Chunk& chunk = *directory_[c].chunk;
+    Bytes largest = 0;
+    for (int i = 0; i < chunk.count; ++i) {
+      const Block& block = chunk.blocks[i];
+      if (!block.is_free()) continue;
+      largest = std::max(largest, block.bytes);
+      if (block.bytes < bytes || block.bytes >= best) continue;
+      best = block.bytes;
+      *found = {c, i};
+    }
+    directory_[c].free_bound = largest;
+  }
+  return best < std::numeric_limits<Bytes>::max();
+}
+
+Bytes BlockMap::largest_free_of(int index) const {
+  Bytes largest = 0;
+  const Chunk& chunk = *directory_[index].chunk;
+  for (int i = 0; i < chunk.count; ++i) {
+    if (chunk.blocks[i].is_free()) largest = std::max(largest, chunk.blocks[i].bytes);
+  }
+  return largest;
+}
+
+Bytes BlockMap::largest_free() const {
+  Bytes largest = 0;
+  for (int c = 0; c < num_chunks(); ++c) {
+    if (directory_[c].free_bound > largest) largest = std::max(largest, largest_free_of(c));
+  }
+  return largest;
+}
+
+void BlockMap::raise_bound(Position position) {
+  const Block& block = at(position);
+  Bytes& bound = directory_[position.chunk].free_bound;
+  if (block.is_free() && block.bytes > bound) bound = block.bytes;
 }
 
 bool BlockMap::has_next(Position position) const {
@@ -77,6 +137,7 @@ void BlockMap::insert_after(Position position, const Block& block) {
   ++chunk.count;
   chunk.num_candidates += block.cost != kBarrier;
   ++size_;
+  raise_bound({position.chunk, position.slot + 1});
 }
 
 void BlockMap::erase(Position position) {
@@ -111,6 +172,7 @@ void BlockMap::set_range(Position position, Bytes offset, Bytes bytes) {
   block.offset = offset;
   block.bytes = bytes;
   if (position.slot == 0) directory_[position.chunk].first = offset;
+  raise_bound(position);
 }
 
 void BlockMap::merge_if_sparse(int index) {
@@ -120,6 +182,8 @@ void BlockMap::merge_if_sparse(int index) {
   std::copy(upper.blocks, upper.blocks + upper.count, lower.blocks + lower.count);
   lower.count += upper.count;
   lower.num_candidates += upper.num_candidates;
+  directory_[index].free_bound =
+      std::max(directory_[index].free_bound, directory_[index + 1].free_bound);
   directory_.erase(directory_.begin() + index + 1);
 }
 
@@ -135,7 +199,8 @@ void BlockMap::split(int index) {
   chunk.count = half;
   chunk.num_candidates -= upper->num_candidates;
   const Bytes first = upper->blocks[0].offset;
-  directory_.insert(directory_.begin() + index + 1, Entry{first, std::move(upper)});
+  const Bytes bound = directory_[index].free_bound;
+  directory_.insert(directory_.begin() + index + 1, Entry{first, bound, std::move(upper)});
 }
 
 bool BlockMap::is_valid(Bytes begin, Bytes end) const {
@@ -151,6 +216,7 @@ bool BlockMap::is_valid(Bytes begin, Bytes end) const {
       const Block& block = chunk.blocks[i];
       if (block.offset != offset || block.bytes <= 0) return false;
       if (block.is_free() && (previous_free || block.cost != 0)) return false;
+      if (block.is_free() && block.bytes > entry.free_bound) return false;
       previous_free = block.is_free();
       candidates += block.cost != kBarrier;
       offset += block.bytes;

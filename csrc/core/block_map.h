@@ -9,6 +9,7 @@
 //   no two neighbours are both free
 //   0 < chunk.count <= kChunkBlocks, and directory[i].first == chunk[i].blocks[0].offset
 //   chunk.num_candidates == number of its blocks whose cost is not kBarrier
+//   directory[i].free_bound >= bytes of every free block of chunk[i]
 #pragma once
 
 #include <limits>
@@ -62,6 +63,12 @@ class BlockMap {
     return directory_[position.chunk].chunk->blocks[position.slot];
   }
 
+  // A free block of at least `bytes`: the lowest or the highest one, or the smallest one (among
+  // equals the lowest). False when there is none.
+  bool first_fit(Bytes bytes, Side side, Position* found);
+  bool best_fit(Bytes bytes, Position* found);
+  Bytes largest_free() const;
+
   bool has_next(Position position) const;
   bool has_previous(Position position) const;
   Position next(Position position) const;
@@ -84,8 +91,14 @@ class BlockMap {
  private:
   struct Entry {
     Bytes first;
+    // At least the largest free block: raised when a block is freed, lowered when a search for
+    // room has been in vain, so that whole chunks are passed over without being looked at.
+    Bytes free_bound;
     std::unique_ptr<Chunk> chunk;
   };
+
+  void raise_bound(Position position);
+  Bytes largest_free_of(int chunk) const;
 
   void split(int chunk);
   void merge_if_sparse(int chunk);  // `chunk` with the next one

@@ -33,7 +33,8 @@ OutOfBudget::OutOfBudget(const Shortage& shortage)
 Core::Core(const Config& config, Host* host)
     : config_(config),
       host_(host),
-      arena_(0, aligned_down(config.budget, config.alignment), config.alignment),
+      arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
+             config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment) {
   if (config.small_bytes <= 0) return;
   // One extent from the start, at the left end; its share of the budget stays small.
@@ -117,14 +118,21 @@ Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
 Window Core::choose(Bytes bytes) {
   const int64_t begin_ns = now_ns();
   // Locks change with every operator and searches are rare, so locks are put on the map here.
-  saved_costs_.clear();
-  for (const Value* value : locked_) {
-    if (!value->is_resident() || value->arena != &arena_) {
-      saved_costs_.push_back(0);
-      continue;
-    }
-    saved_costs_.push_back(arena_.blocks().at(arena_.blocks().find(value->offset)).cost);
+  hidden_.clear();
+  auto hide = [&](const Value* value) {
+    if (value->locks == 0 || !value->is_resident() || value->arena != &arena_) return;
+    const Cost cost = arena_.blocks().at(arena_.blocks().find(value->offset)).cost;
+    if (cost == kBarrier) return;
+    hidden_.push_back({value->offset, cost});
     arena_.set_cost(value->offset, kBarrier);
+  };
+  if (static_cast<int64_t>(locked_.size()) <= arena_.blocks().size()) {
+    for (const Value* value : locked_) hide(value);
+  } else {
+    // A long chain is being replayed (Rule 12): most of what is locked has no block yet.
+    for_each_block([&](const Block& block) {
+      if (!block.is_free()) hide(block.value);
+    });
   }
   Window window;
   if (config_.policy == Policy::kCoop && config_.window) {
@@ -132,12 +140,7 @@ Window Core::choose(Bytes bytes) {
   } else {
     window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
   }
-  for (size_t i = 0; i < locked_.size(); ++i) {
-    const Value* value = locked_[i];
-    if (value->is_resident() && value->arena == &arena_) {
-      arena_.set_cost(value->offset, saved_costs_[i]);
-    }
-  }
+  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.offset, hidden.cost);
   const int64_t elapsed_ns = now_ns() - begin_ns;
   ++stats_.num_searches;
   stats_.search_ns += elapsed_ns;

@@ -239,9 +239,13 @@ class Core {
   };
   std::vector<Transient> transients_;
   int materializing_ = 0;
-  std::vector<Value*> doomed_;     // to be destroyed by destroy_doomed()
-  std::vector<Value*> to_evict_;   // scratch of evict_window()
-  std::vector<Cost> saved_costs_;  // scratch of choose()
+  std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
+  std::vector<Value*> to_evict_;  // scratch of evict_window()
+  struct Hidden {
+    Bytes offset;
+    Cost cost;
+  };
+  std::vector<Hidden> hidden_;  // scratch of choose(): locked blocks and their cost
 };
 
 }  // namespace coop

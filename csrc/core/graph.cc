@@ -217,10 +217,9 @@ void Core::refresh_border(int32_t set) {
 // Forgets those that have no score; a border would grow with every value that ever was beside it.
 // Pinned values stay: their score counts again once they are unpinned.
 void Core::refresh_all(std::vector<int32_t>& ids) {
-  ids.erase(std::remove_if(ids.begin(), ids.end(),
-                           [&](int32_t id) {
-                             return !values_[id].is_resident() || values_[id].is_root();
-                           }),
+  ids.erase(std::remove_if(
+                ids.begin(), ids.end(),
+                [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); }),
             ids.end());
   for (const int32_t id : ids) refresh(&values_[id]);
 }

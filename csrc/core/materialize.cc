@@ -145,7 +145,8 @@ void Core::adopt(Value* value, Storage* fresh, bool wanted) {
   if (take) {
     move_block(content, value);
     present(value);
-    // A small value lies in the arena when the small area was full, and may come back to the latter.
+    // A small value lies in the arena when the small area was full, and may come back to the
+    // latter.
     if (value->arena == &arena_) arena_.touch(value->offset, clock_);
     refresh(value);
     if (value->storage != nullptr) host_->restore(*value->storage);

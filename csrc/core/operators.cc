@@ -18,7 +18,7 @@ void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs
       make_resident(operation.locked.data(), operation.locked.size());
     } catch (...) {
       operation.locked.clear();
-      operation.writes.clear();
+      finish_writes(operation);
       throw;
     }
   }
@@ -38,7 +38,6 @@ void Core::prepare_writes(Operation& operation) {
   for (Write& write : operation.writes) {
     write.prepared = false;
     write.kind = Write::Kind::kRoot;
-    ++write.storage->writers;
   }
   for (Write& write : operation.writes) {
     if (write.make_root) root(write.storage->value);
@@ -62,7 +61,8 @@ void Core::prepare_writes(Operation& operation) {
 // an `out=` of another size): the storage it began with is dead then.
 void Core::finish_writes(Operation& operation) {
   for (const Write& write : operation.writes) {
-    if (--write.storage->writers == 0 && write.storage->dead) storage_died(write.storage);
+    write.storage->writers = 0;
+    if (write.storage->dead) storage_died(write.storage);
   }
   operation.writes.clear();
 }

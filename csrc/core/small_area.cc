@@ -24,7 +24,7 @@ Bytes SmallArea::free(Arena* extent, Bytes offset) {
 }
 
 void SmallArea::add_extent(Bytes begin, Bytes bytes) {
-  extents_.push_back(std::make_unique<Arena>(begin, begin + bytes, alignment_));
+  extents_.push_back(std::make_unique<Arena>(begin, begin + bytes, alignment_, Fit::kFromEnds));
 }
 
 }  // namespace coop

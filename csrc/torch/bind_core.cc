@@ -141,7 +141,8 @@ py::list list_blocks(const BlockMap& blocks) {
 // An arena with values of its own, for tests: blocks are known by their offset.
 class TestArena {
  public:
-  TestArena(Bytes bytes, Bytes alignment) : arena_(0, bytes, alignment) {}
+  TestArena(Bytes bytes, Bytes alignment, bool best_fit)
+      : arena_(0, bytes, alignment, best_fit ? Fit::kBest : Fit::kFromEnds) {}
   std::optional<Bytes> place(Bytes bytes, bool left) {
     const Bytes offset =
         arena_.place(&value_, arena_.rounded(bytes), left ? Side::kLeft : Side::kRight);
@@ -245,7 +246,8 @@ void bind_core(py::module_& m) {
            [](Simulator& simulator) { return events_as_array(simulator.core().events()); });
 
   py::class_<TestArena>(m, "TestArena")
-      .def(py::init<Bytes, Bytes>())
+      .def(py::init<Bytes, Bytes, bool>(), py::arg("bytes"), py::arg("alignment"),
+           py::arg("best_fit") = false)
       .def("place", &TestArena::place, py::arg("bytes"), py::arg("left"))
       .def("free", &TestArena::free)
       .def("set_block", &TestArena::set_block)

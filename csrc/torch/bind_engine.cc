@@ -9,6 +9,9 @@
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
+#ifdef COOP_CUDA
+#include "cuda/cuda_arena.h"
+#endif
 
 namespace py = pybind11;
 
@@ -99,7 +102,8 @@ void bind_engine(py::module_& m) {
                lost = engine.close();
              }
              set_thread_enabled(false);
-             set_active_engine(engine.memory().device().type(), nullptr);
+             // Torch goes on allocating from a GPU's arena.
+             if (engine.memory().device().is_cpu()) set_active_engine(c10::kCPU, nullptr);
              return lost;
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
@@ -174,6 +178,26 @@ void bind_engine(py::module_& m) {
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
     return result;
   });
+#ifdef COOP_CUDA
+  m.attr("has_cuda") = true;
+  m.def("install_cuda", [](py::object configure) {
+    // configure(device) -> (Config, DeviceProfile, measure, paranoid); called when a device is first
+    // used.
+    auto* callable = new py::object(std::move(configure));
+    install_cuda_allocator([callable](int device) {
+      py::gil_scoped_acquire gil;
+      const py::tuple result = (*callable)(device);
+      return EngineConfig{result[0].cast<Config>(), result[1].cast<DeviceProfile>(),
+                          result[2].cast<bool>(), result[3].cast<bool>()};
+    });
+  });
+  m.def("cuda_engine", [](int device) {
+    Engine* engine = active_engine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    return engine == nullptr ? std::shared_ptr<Engine>() : engine->shared_from_this();
+  });
+#else
+  m.attr("has_cuda") = false;
+#endif
   m.def("operator_names", [] {
     std::vector<std::string> names;
     for (int32_t i = 0; i < num_op_infos(); ++i) names.push_back(op_info(i).name);

@@ -18,12 +18,35 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Engine>> engines;
-  std::array<std::atomic<Engine*>, static_cast<size_t>(c10::kCUDA) + 1> active{};
+  // By device: main memory, then the GPUs.
+  std::array<std::atomic<Engine*>, 1 + 64> active{};
+  std::atomic<Engine*> sole{nullptr};  // when there is but one
 };
+
+size_t index_of(c10::Device device) {
+  return device.is_cpu() ? 0 : 1 + static_cast<size_t>(std::max<int>(device.index(), 0));
+}
 
 Registry& registry() {
   static auto* instance = new Registry();
   return *instance;
+}
+
+// Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
+bool& throws_on_access(c10::StorageImpl& impl);
+template <bool c10::StorageImpl::*Flag>
+struct Exposed {
+  friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
+};
+template struct Exposed<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+template <typename Impl>
+void allow_access(Impl* impl) {
+  if constexpr (requires { impl->clear_data_ptr_access_error_msg_(); }) {
+    impl->clear_data_ptr_access_error_msg_();
+  } else {
+    throws_on_access(*impl) = false;
+  }
 }
 
 Storage*& header(void* data) {
@@ -57,17 +80,47 @@ void Call::clear() {
   half = false;
 }
 
-Engine* active_engine(c10::DeviceType type) {
-  const auto index = static_cast<size_t>(type);
-  if (index >= registry().active.size()) return nullptr;
-  return registry().active[index].load(std::memory_order_acquire);
+Engine* active_engine(c10::Device device) {
+  return registry().active[index_of(device)].load(std::memory_order_acquire);
 }
 
-void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine) {
+Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (Engine* sole = registry().sole.load(std::memory_order_acquire)) return sole;
+  const size_t num_arguments = op.schema().arguments().size();
+  for (size_t i = stack.size() - num_arguments; i < stack.size(); ++i) {
+    c10::IValue argument = stack[i];
+    if (argument.isTensorList() && !argument.toTensorList().empty()) {
+      argument = at::Tensor(argument.toTensorList().get(0));
+    }
+    c10::Device device = c10::kCPU;
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      device = argument.toTensor().device();
+    } else if (argument.isDevice()) {
+      device = argument.toDevice();
+    }
+    if (device.is_cuda()) return active_engine(device);
+  }
+  return active_engine(c10::kCPU);
+}
+
+void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> guard(all.mutex);
-  all.active[static_cast<size_t>(type)].store(engine.get(), std::memory_order_release);
+  all.active[index_of(device)].store(engine.get(), std::memory_order_release);
   if (engine != nullptr) all.engines.push_back(std::move(engine));
+  Engine* sole = nullptr;
+  int count = 0;
+  for (const auto& entry : all.active) {
+    if (entry.load() == nullptr) continue;
+    sole = entry.load();
+    ++count;
+  }
+  all.sole.store(count == 1 ? sole : nullptr, std::memory_order_release);
+}
+
+FailedAllocations& failed_allocations() {
+  static thread_local FailedAllocations failed;
+  return failed;
 }
 
 Side& current_side() {
@@ -129,16 +182,30 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   std::optional<OutOfBudget> failure;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
+    for (Storage* storage : memory_->completed(/*wait=*/false)) core_.storage_died(storage);
     try {
-      return data_ptr(*core_.allocate(bytes + header_bytes_, current_side()));
+      Storage* storage = nullptr;
+      try {
+        storage = core_.allocate(bytes + header_bytes_, current_side());
+      } catch (const OutOfBudget&) {
+        // Other streams may still hold what is missing.
+        const std::vector<Storage*> freed = memory_->completed(/*wait=*/true);
+        if (freed.empty()) throw;
+        for (Storage* dead : freed) core_.storage_died(dead);
+        storage = core_.allocate(bytes + header_bytes_, current_side());
+      }
+      memory_->allocated(storage);
+      return data_ptr(*storage);
     } catch (const OutOfBudget& error) {
       failure = error;
     }
   }
   num_storages_.fetch_sub(1, std::memory_order_relaxed);
   failure->shortage.wanted = bytes;
+  ++failed_allocations().count;
+  failed_allocations().last = failure->shortage;
   // Inside an operator torch's own code may handle it; run() and replay() do otherwise.
-  if (operator_depth() > 0) throw BudgetExceeded(*failure);
+  if (operator_depth() > 0 || !memory_->device().is_cpu()) throw BudgetExceeded(*failure);
   throw_out_of_budget("an allocation outside of any operator", "", failure->shortage);
 }
 
@@ -164,7 +231,7 @@ void Engine::delete_storage(void* context) {
   bool trash = false;
   {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
-    engine->core_.storage_died(storage);
+    if (!engine->memory_->defer(storage)) engine->core_.storage_died(storage);
     trash = !engine->trash_.empty();
   }
   if (trash) engine->empty_trash();
@@ -212,8 +279,8 @@ void Engine::restore(Storage& storage) {
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   COOP_ASSERT(find(impl) == &storage);
   data.release_context();
-  data = data_ptr(storage);
-  impl->clear_data_ptr_access_error_msg_();
+  allow_access(impl);
+  impl->set_data_ptr_noswap(data_ptr(storage));
 }
 
 void Engine::copy(Value& to, const Value& from, Bytes bytes) {
@@ -357,6 +424,7 @@ bool Engine::move_outside(Storage* storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage->handle);
   if (impl == nullptr || find(impl) != storage) return false;
   c10::DataPtr outside = memory_->allocate_outside(content_bytes(*storage));
+  if (!outside) return false;
   memory_->copy(outside.get(), address(*storage->value), content_bytes(*storage));
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   data.release_context();
@@ -386,7 +454,7 @@ std::vector<std::string> Engine::close() {
       if (next == nullptr) break;
       try {
         core_.materialize(next);
-        move_outside(next);
+        if (!move_outside(next)) core_.make_root(next);
       } catch (const OutOfBudget& error) {
         if (!emptied) {
           emptied = true;

@@ -48,6 +48,7 @@ struct TensorArgument {
   FrozenTensor frozen;
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
+  Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool dense = false;  // every element has bytes of its own, with none between them
   bool written = false;
@@ -60,11 +61,10 @@ struct Call {
   std::vector<Storage*> storages;  // inputs in the arena
   std::vector<c10::IValue> arguments;
   Operation operation;
+  bool records = true;         // a record is possible
   bool understood = true;      // all arguments can be frozen
   const char* refusal = nullptr;
   RngState rng;
-  Flags flags;
-  c10::impl::LocalDispatchKeySet dispatch{{}};
   Side side = Side::kRight;
   int64_t begin_serial = 0;
   double bytes_moved = 0;
@@ -75,7 +75,7 @@ struct Call {
   void clear();
 };
 
-class Engine final : public Host {
+class Engine final : public Host, public std::enable_shared_from_this<Engine> {
  public:
   Engine(const EngineConfig& config, std::unique_ptr<Memory> memory);
   ~Engine() override;
@@ -172,8 +172,18 @@ class Engine final : public Host {
 };
 
 // The engine whose arena takes the allocations of a device, or null.
-Engine* active_engine(c10::DeviceType type);
-void set_active_engine(c10::DeviceType type, std::shared_ptr<Engine> engine);
+Engine* active_engine(c10::Device device);
+void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
+// The engine for an operator: that of the first argument on a device with one.
+Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+// The last allocation that failed on this thread, and how many have. Some libraries catch the error
+// and go on with another algorithm, whose results differ in their last bits.
+struct FailedAllocations {
+  int64_t count = 0;
+  Shortage last;
+};
+FailedAllocations& failed_allocations();
 
 // Which side the allocations of the operator that runs on this thread go to.
 Side& current_side();

@@ -16,6 +16,8 @@ namespace coop {
 namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+constexpr const char* kForeign =
+    "it reads memory that is not torch's own (a NumPy array, for example)";
 
 c10::DispatchKeySet below_us(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOurKey);
@@ -67,9 +69,6 @@ class RunScope {
   Side previous_;
 };
 
-constexpr const char* kForeign =
-    "it reads memory that is not torch's own (a NumPy array, for example)";
-
 // Memory that others can write behind torch's back: NumPy arrays and other foreign buffers.
 bool is_foreign(const c10::DataPtr& data) {
   static const c10::DeleterFnPtr foreign =
@@ -83,8 +82,8 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   if (value.isTensor()) {
     f(value.toTensor(), -1);
   } else if (value.isTensorList()) {
-    const auto list = value.toTensorList();
-    for (size_t i = 0; i < list.size(); ++i) f(at::Tensor(list.get(i)), static_cast<int32_t>(i));
+    const c10::ArrayRef<c10::IValue> list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) f(list[i].toTensor(), static_cast<int32_t>(i));
   } else if (value.isList()) {
     const auto& list = value.toListRef();
     for (size_t i = 0; i < list.size(); ++i) {
@@ -97,6 +96,13 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   }
 }
 
+// An allocation failed and the operator went on with something else, for example another algorithm
+// of cuDNN's: its results need not be the same bits. Where cuDNN's benchmark mode chooses by
+// trying, they never are.
+bool went_another_way(int64_t failures) {
+  return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -104,7 +110,7 @@ int64_t now_ns() {
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Engine* engine = active_engine(c10::kCPU);
+  Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
@@ -153,7 +159,10 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const size_t num_arguments = info.arguments.size();
   const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
-  const bool writes_statistics =
+  // What an optimizer writes in place becomes a root: there is nothing to freeze.
+  const bool optimizing = is_optimizing();
+  call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
+  const bool writes =
       info.training_argument < 0 ||
       (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
   for (size_t i = 0; i < num_arguments; ++i) {
@@ -163,19 +172,18 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
     for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
       add_tensor(call, tensor, i, list_index);
     });
-    if (info.writes[i] && writes_statistics) {
+    if (info.writes[i] && writes) {
       for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
     }
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
   }
+  if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
-  const bool left = info.expensive || factory || is_optimizing();
+  const bool left = info.expensive || factory || optimizing;
   call.side = left ? Side::kLeft : Side::kRight;
-  call.dispatch = c10::impl::tls_local_dispatch_key_set();
-  call.flags = Flags::current();
 }
 
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
@@ -206,7 +214,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
     }
     return;
   }
-  entry.frozen.set(tensor);
+  if (call.records) entry.frozen.set(tensor);
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
@@ -222,11 +230,13 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
   if (entry.storage_bytes > 0) {
-    if (data.get() == nullptr) {
+    if (data.get() == nullptr && data.get_context() == nullptr) {
       call.understood = false;
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
       if (tensor.numel() > 1) call.refusal = "it reads another device";
+      Engine* other = active_engine(data.device());
+      if (other != nullptr && other != this) other->materialize(entry.impl);
     } else if (c10::impl::cow::is_cow_data_ptr(data)) {
       call.refusal = "copy-on-write storages are not tracked";
     } else if (is_foreign(data) || is_shared(entry.impl)) {
@@ -246,7 +256,7 @@ void Engine::begin(Call& call) {
   std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
   std::unique_lock<std::mutex> lock(mutex_);
   if (info.has_writes) {
-    const bool make_root = in_step || info.training_argument >= 0 || !call.understood;
+    const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && tensor.storage != nullptr &&
@@ -261,13 +271,12 @@ void Engine::begin(Call& call) {
         if (!records && externals_.count(tensor.impl) == 0) continue;
         storage = external(tensor.impl);
       }
-      bool known = false;
-      for (const Write& write : writes) known |= write.storage == storage;
-      if (known) continue;
+      if (storage->writers > 0) continue;  // under another name
+      storage->writers = 1;
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root;
-      write.keep_old = records && info.training_argument < 0 && !info.overwrites;
+      write.keep_old = records && !info.writes_statistics && !info.overwrites;
     }
     slow = !writes.empty();
   }
@@ -292,6 +301,9 @@ void Engine::begin(Call& call) {
     lock.unlock();
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   }
+  for (TensorArgument& tensor : call.tensors) {
+    if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
+  }
   const bool trash = !trash_.empty();
   lock.unlock();
   if (trash) empty_trash();
@@ -310,12 +322,17 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
                             : default_generator(memory_->device()));
   }
   int64_t measured = 0;
+  const int64_t failures = failed_allocations().count;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
     if (config_.measure) measured = -now_ns();
     op.redispatchBoxed(keys, stack);
     if (config_.measure) measured += now_ns();
+    if (went_another_way(failures)) {
+      torch::jit::drop(*stack, info.num_results);
+      throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+    }
   } catch (const BudgetExceeded& error) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
@@ -337,7 +354,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     const torch::jit::Stack& stack, Cost measured) {
   const OpInfo& info = *call.info;
-  const size_t num_results = op.schema().returns().size();
+  const size_t num_results = info.num_results;
   const c10::IValue* results = stack.data() + stack.size() - num_results;
   bool sweep = false;
   bool trash = false;
@@ -357,14 +374,16 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       recordable |= write.makes_version();
     }
     FrozenCall* frozen = nullptr;
-    if (recordable && call.refusal == nullptr && call.understood) frozen = freeze(call, op, keys);
+    if (recordable && call.records && call.refusal == nullptr && call.understood) {
+      frozen = freeze(call, op, keys);
+    }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(),
                  call.fresh.data(), call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       for (Storage* storage : call.fresh) core_.pin(storage, reason);
-      pinned_.emplace(info.id, reason);
-      if (info.warns || (call.refusal != nullptr && info.refusal == nullptr)) {
+      if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
+      if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
         warn_pinned(info, reason, bytes);
@@ -401,8 +420,8 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->info = call.info;
   frozen->op_id = call.info->id;
   frozen->keys = keys;
-  frozen->dispatch = call.dispatch;
-  frozen->flags = call.flags;
+  frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  frozen->flags = Flags::current(call.info->expensive);
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->num_fresh = call.fresh.size();
@@ -411,8 +430,12 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
     FrozenTensor& target = tensor.frozen;
     target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
     if (target.defined && tensor.storage_bytes > 0) {
-      Storage* storage = tensor.storage != nullptr ? tensor.storage : external(tensor.impl);
-      Value* value = storage->value;
+      Storage* storage = tensor.storage;
+      Value* value = tensor.value;
+      if (storage == nullptr) {
+        storage = external(tensor.impl);
+        value = storage->value;
+      }
       for (size_t w = 0; w < writes.size(); ++w) {
         if (writes[w].storage != storage) continue;
         value = writes[w].old;
@@ -546,9 +569,13 @@ void Engine::replay(Record& base, Storage** outputs) {
       const FlagsGuard flags(record.flags);
       std::optional<RngState::Guard> rng;
       if (record.rng.is_set()) rng.emplace(record.rng);
+      const int64_t failures = failed_allocations().count;
       record.op.redispatchBoxed(record.keys, &stack);
+      if (went_another_way(failures)) {
+        throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+      }
       // Take the storages out of the tensors that were made.
-      const size_t num_results = record.op.schema().returns().size();
+      const size_t num_results = record.info->num_results;
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
         for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
           if (!tensor.defined() || !tensor.has_storage()) return;

@@ -49,7 +49,7 @@ void apply(const Flags& from, const Flags& to) {
 
 }  // namespace
 
-Flags Flags::current() {
+Flags Flags::current(bool products) {
   const at::Context& context = at::globalContext();
   Flags flags;
   flags.grad_mode = c10::GradMode::is_enabled();
@@ -59,7 +59,8 @@ Flags Flags::current() {
   flags.cudnn_benchmark = context.benchmarkCuDNN();
   flags.cudnn_deterministic = context.deterministicCuDNN();
   flags.mkldnn = context.userEnabledMkldnn();
-  flags.matmul_precision = static_cast<uint8_t>(context.float32MatmulPrecision());
+  flags.products = products;
+  if (products) flags.matmul_precision = static_cast<uint8_t>(context.float32MatmulPrecision());
   flags.default_dtype = c10::get_default_dtype_as_scalartype();
   flags.autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   flags.num_threads = at::get_num_threads();
@@ -67,7 +68,7 @@ Flags Flags::current() {
 }
 
 FlagsGuard::FlagsGuard(const Flags& flags)
-    : live_(Flags::current()), replayed_(flags), changed_(!(live_ == flags)) {
+    : live_(Flags::current(flags.products)), replayed_(flags), changed_(!(live_ == flags)) {
   if (changed_) apply(live_, replayed_);
 }
 

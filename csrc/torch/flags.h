@@ -15,6 +15,7 @@ struct Flags {
   bool cudnn_benchmark = false;
   bool cudnn_deterministic = false;
   bool mkldnn = false;
+  bool products = false;
   uint8_t matmul_precision = 0;
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   c10::ScalarType autocast_dtype = c10::ScalarType::Undefined;
@@ -22,7 +23,8 @@ struct Flags {
 
   bool operator==(const Flags&) const = default;
 
-  static Flags current();
+  // `products`: the operator multiplies matrices, so that their precision matters.
+  static Flags current(bool products);
 };
 
 // Sets the flags as they were for the duration of a replay. Costs a comparison when they still are.

@@ -2,7 +2,49 @@
 
 #include <ATen/ATen.h>
 
+#include <mutex>
+#include <vector>
+
 namespace coop {
+
+namespace {
+
+struct Pool {
+  std::mutex mutex;
+  std::vector<void*> unused;
+};
+
+Pool& pool() {
+  static auto* instance = new Pool();
+  return *instance;
+}
+
+constexpr size_t kMostUnused = 1 << 14;
+
+}  // namespace
+
+void* FrozenCall::operator new(size_t bytes) {
+  {
+    const std::lock_guard<std::mutex> guard(pool().mutex);
+    if (!pool().unused.empty()) {
+      void* memory = pool().unused.back();
+      pool().unused.pop_back();
+      return memory;
+    }
+  }
+  return ::operator new(bytes);
+}
+
+void FrozenCall::operator delete(void* memory) {
+  {
+    const std::lock_guard<std::mutex> guard(pool().mutex);
+    if (pool().unused.size() < kMostUnused) {
+      pool().unused.push_back(memory);
+      return;
+    }
+  }
+  ::operator delete(memory);
+}
 
 void FrozenTensor::set(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();

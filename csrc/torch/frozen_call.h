@@ -39,6 +39,10 @@ struct FrozenTensor {
 struct FrozenCall final : Record {
   explicit FrozenCall(const c10::OperatorHandle& op) : op(op) {}
 
+  // One is made for most operators, and is too large for malloc's fast path.
+  static void* operator new(size_t bytes);
+  static void operator delete(void* memory);
+
   c10::OperatorHandle op;
   const OpInfo* info = nullptr;
   c10::DispatchKeySet keys;                 // as dispatched, below our own

@@ -4,9 +4,13 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
+#include <vector>
+
 #include "core/types.h"
 
 namespace coop {
+
+struct Storage;
 
 class Memory {
  public:
@@ -20,8 +24,16 @@ class Memory {
   virtual void copy(void* to, const void* from, Bytes bytes) = 0;
   // A block's bytes are not needed any more: its pages may go back to the system.
   virtual void discard(Bytes offset, Bytes bytes) = 0;
-  // Memory outside of the arena, for what outlives a session.
+  // Memory outside of the arena, for what outlives a session; null where there is none.
   virtual c10::DataPtr allocate_outside(Bytes bytes) = 0;
+
+  // Streams. Blocks are reused in the order of one main stream; what another stream uses must not
+  // be reused before that stream is done with it. Called under the engine's lock.
+  virtual bool on_main_stream() const { return true; }
+  virtual void allocated(Storage*) {}
+  // True: the storage died, but its block must wait; completed() will name it.
+  virtual bool defer(Storage*) { return false; }
+  virtual std::vector<Storage*> completed(bool /*wait*/) { return {}; }
 };
 
 }  // namespace coop

@@ -2,6 +2,7 @@
 
 #include <ATen/core/function_schema.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -16,7 +17,7 @@ namespace {
 // although they only write when training. The statistics are written from the batch alone.
 struct StatisticsWriter {
   std::vector<int> written;
-  int training;
+  int training;  // the argument that says so; -1: always
 };
 const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
   static const auto* table = new std::unordered_map<std::string, StatisticsWriter>{
@@ -24,6 +25,10 @@ const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
       {"aten::cudnn_batch_norm", {{3, 4}, 5}},
       {"aten::miopen_batch_norm", {{3, 4}, 5}},
       {"aten::_native_batch_norm_legit", {{3, 4}, 5}},
+      {"aten::_batch_norm_with_update", {{3, 4}, -1}},
+      {"aten::batch_norm_update_stats", {{1, 2}, -1}},
+      {"aten::batch_norm_gather_stats", {{3, 4}, -1}},
+      {"aten::batch_norm_gather_stats_with_counts", {{3, 4}, -1}},
   };
   return *table;
 }
@@ -152,6 +157,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     }
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
   }
+  info.num_results = schema.returns().size();
   bool all_views = !schema.returns().empty();
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) {
@@ -165,7 +171,10 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     // Results that are given besides are always written: nothing is left to replay then.
     if (!out) info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
-    if (!out) info.training_argument = statistics->second.training;
+    if (!out) {
+      info.writes_statistics = true;
+      info.training_argument = statistics->second.training;
+    }
   }
   for (const bool write : info.writes) info.has_writes |= write;
   info.overwrites = overwriters().count(base) > 0 || (out && only_results);
@@ -224,20 +233,19 @@ Table& table() {
 }  // namespace
 
 const OpInfo& op_info(const c10::OperatorHandle& op) {
-  // One map per thread: no lock on the way of an operator.
-  struct Cache {
+  // A direct-mapped cache per thread: no lock and no search on the way of an operator. The hash of a
+  // handle is the address of its definition, so equal hashes are equal operators.
+  struct Entry {
+    size_t hash = 0;
     int64_t generation = -1;
-    std::unordered_map<c10::OperatorHandle, const OpInfo*> map;
+    const OpInfo* info = nullptr;
   };
-  static thread_local Cache cache;
+  static thread_local std::array<Entry, 1024> cache;
   Table& shared = table();
   const int64_t generation = shared.generation.load(std::memory_order_acquire);
-  if (cache.generation != generation) {
-    cache.map.clear();
-    cache.generation = generation;
-  }
-  const auto found = cache.map.find(op);
-  if (found != cache.map.end()) return *found->second;
+  const size_t hash = std::hash<c10::OperatorHandle>()(op);
+  Entry& cached = cache[(hash >> 4) % cache.size()];
+  if (cached.hash == hash && cached.generation == generation) return *cached.info;
   const std::lock_guard<std::mutex> guard(shared.mutex);
   const OpInfo*& entry = shared.by_handle[op];
   if (entry == nullptr) {
@@ -246,7 +254,7 @@ const OpInfo& op_info(const c10::OperatorHandle& op) {
     shared.infos.push_back(std::move(info));
     entry = &shared.infos.back();
   }
-  cache.map[op] = entry;
+  cached = {hash, generation, entry};
   return *entry;
 }
 

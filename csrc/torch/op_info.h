@@ -44,12 +44,13 @@ struct OpInfo {
   bool takes_storages = false;  // not tensors over them
   FlopFormula flops = FlopFormula::kNone;
 
+  size_t num_results = 0;
   std::vector<ArgumentKind> arguments;
   std::vector<bool> writes;      // by argument, from the schema or from the table of hidden writes
   bool has_writes = false;
   bool overwrites = false;       // what it writes, it does not read
-  int training_argument = -1;    // Rule 7: it writes its statistics only when this one is true,
-                                 // and never reads them then
+  bool writes_statistics = false;  // Rule 7: what it writes, its results do not depend on
+  int training_argument = -1;      // it does so only when this one is true
   int dropout_argument = -1;     // replay is refused when this one is not zero
   int generator_argument = -1;
 };

@@ -1,0 +1,137 @@
+"""Decision logs: what the core decided on a trace, as compact text without any time.
+
+`python -m tests.core.decisions --update`, at the root of the repository, rewrites the golden ones.
+
+One line per operator that had to decide something, in the order of the decisions:
+
+    412 aten::mul: -37@4096 +96@4096:2048 *37
+
+`-value@offset` evicted, `+value@offset:bytes` placed after a search, `*value` replayed. Values are
+numbered by the core. At the end of each step, and of the log, a checksum of *all* events stands for
+what is not listed: placements without a search, frees, blocks that change their value.
+"""
+
+import argparse
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from coop._native import _C
+from coop.events import EventKind, as_events
+from coop.simulate import Options, peak_without_limit
+from coop.trace import Trace, read_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "benchmarks" / "traces"
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = ("chain", "inplace", "random_path", "residual", "rnn", "ushape")
+RATIOS = (0.7, 0.6, 0.5, 0.45, 0.4, 0.35, 0.3)
+
+# File name: (trace, ratio, options)
+LOGS: dict[str, tuple[str, float, Options]] = {
+    **{f"{name}.coop.txt": (name, 0.5, Options()) for name in NAMES},
+    "residual.dtr.txt": ("residual", 0.5, Options("dtr")),
+    "residual.dte.txt": ("residual", 0.5, Options("dte")),
+}
+
+CONFIGURATIONS: dict[str, Options] = {
+    "coop": Options(),
+    "no-window": Options(window=False),
+    "no-partition": Options(partition=False),
+    "no-inplace": Options(inplace=False),
+    "dtr": Options("dtr"),
+    "dte": Options("dte"),
+}
+
+
+def shipped(name: str) -> Trace:
+    return read_trace(TRACES / f"{name}.jsonl.gz")
+
+
+def decision_log(trace: Trace, budget_bytes: int, options: Options) -> str:
+    """What the core decides on the trace in this budget."""
+    simulator = _C.Simulator(options.config(budget_bytes))
+    simulator.log_events(True)
+    result = simulator.run(trace.native)
+    stats = result["stats"]
+    lines = list(_lines(simulator, trace))
+    lines.append(
+        f"fitted {result['fitted']} operators {stats['num_operators']} "
+        f"replays {stats['num_replays']} evictions {stats['num_evictions']} "
+        f"searches {stats['num_searches']} copies {stats['num_copies']} "
+        f"peak {stats['peak_bytes']} replay_ns {stats['replay_ns']:.0f}"
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(simulator: "_C.Simulator", trace: Trace) -> Iterator[str]:
+    events = as_events(simulator.events())
+    timeless = events.copy()
+    timeless["amount"][timeless["kind"] == EventKind.SEARCH] = 0
+    decisions: list[str] = []
+    num_operators = begin = 0
+    searched = False
+    for index, event in enumerate(events):
+        kind, value, offset = event["kind"], event["value"], event["offset"]
+        if kind == EventKind.SEARCH:
+            searched = True
+        elif kind == EventKind.EVICT:
+            decisions.append(f"-{value}@{offset}")
+        elif kind == EventKind.ALLOCATE and searched:
+            decisions.append(f"+{value}@{offset}:{event['bytes']}")
+            searched = False
+        elif kind == EventKind.REPLAY:
+            decisions.append(f"*{value}")
+        elif kind == EventKind.OPERATOR:
+            num_operators += 1
+            if decisions:
+                name = trace.op_names[event["op"]]
+                yield f"{num_operators} {name}: {' '.join(decisions)}"
+            decisions = []
+        elif kind == EventKind.STEP:
+            yield f"step {value} checksum {zlib.crc32(timeless[begin : index + 1].tobytes()):08x}"
+            begin = index + 1
+    if decisions:
+        yield f"failed: {' '.join(decisions)}"
+    yield f"end checksum {zlib.crc32(timeless[begin:].tobytes()):08x}"
+
+
+def overheads() -> str:
+    """The table of compute overheads (cost with / without recomputation); `-`: did not fit."""
+    lines = ["trace configuration " + " ".join(f"{ratio:.2f}" for ratio in RATIOS)]
+    for name in NAMES:
+        trace = shipped(name)
+        peak_bytes = peak_without_limit(trace)
+        for configuration, options in CONFIGURATIONS.items():
+            cells = []
+            for ratio in RATIOS:
+                result = _C.simulate(trace.native, options.config(int(ratio * peak_bytes)))
+                stats = result["stats"]
+                overhead = 1 + stats["replay_ns"] / stats["compute_ns"]
+                cells.append(f"{overhead:.6f}" if result["fitted"] else "-")
+            lines.append(f"{name} {configuration} " + " ".join(cells))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def golden_files() -> Iterator[tuple[str, str]]:
+    """Names and contents, as they are now."""
+    for file, (name, ratio, options) in LOGS.items():
+        trace = shipped(name)
+        yield file, decision_log(trace, int(ratio * peak_without_limit(trace)), options)
+    yield "overheads.txt", overheads()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compares the golden logs, or updates them.")
+    parser.add_argument("--update", action="store_true")
+    args = parser.parse_args()
+    for file, text in golden_files():
+        path = GOLDEN / file
+        same = path.exists() and path.read_text() == text
+        print(f"{file}: {'same' if same else 'updated' if args.update else 'different'}")
+        if args.update:
+            path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The engine on a GPU. Every test is a program of its own: a process has but one allocator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"
+)
+
+
+def run(program: str) -> str:
+    """Runs the program; its output."""
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+PRELUDE = """
+import os
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+import torch, coop
+torch.use_deterministic_algorithms(True, warn_only=True)
+MIB = 2**20
+def value(n=0, mib=8):
+    return torch.arange(mib * MIB // 4, dtype=torch.float32, device="cuda").add(n).sin()
+def same(a, b):
+    return torch.equal(a.cpu(), b.cpu())
+"""
+
+
+def test_values_are_evicted_and_come_back() -> None:
+    run("""
+    expected = [value(n).cpu() for n in range(0)]
+    session = coop.install("128MiB")
+    made = [value(n) for n in range(32)]
+    assert session.stats().num_evictions > 0
+    for n, tensor in enumerate(made):
+        assert same(tensor, value(n)), n
+    assert session.stats().num_replays > 0
+    assert session.stats().peak_bytes <= 128 * MIB
+    """)
+
+
+def test_after_cuda_started_installing_is_refused_with_a_place_to_put_it() -> None:
+    run("""
+    torch.ones(1, device="cuda")
+    try:
+        coop.install("128MiB")
+    except RuntimeError as error:
+        assert "before the first use of a CUDA tensor" in str(error), error
+    else:
+        raise AssertionError
+    """)
+
+
+def test_a_budget_can_be_a_share_of_the_free_memory() -> None:
+    run("""
+    session = coop.install("1%")
+    total = torch.cuda.mem_get_info()[1]
+    assert 0.005 * total < session.stats().budget_bytes <= 0.01 * total
+    """)
+
+
+def test_a_budget_is_entered_left_and_entered_again() -> None:
+    run("""
+    for _ in range(2):
+        with coop.budget("256MiB", device="cuda") as session:
+            assert session.stats().held_bytes < 128 * MIB
+            made = [value(n) for n in range(12)]
+            for tensor in made:
+                assert coop.evict(tensor)
+        assert all(same(tensor, value(n)) for n, tensor in enumerate(made))
+        del made
+    """)
+
+
+def test_torch_s_memory_functions_tell_the_truth() -> None:
+    run("""
+    coop.install("256MiB")
+    before = torch.cuda.memory_allocated()
+    t = value(mib=16)
+    assert torch.cuda.memory_allocated() - before == 16 * MIB, torch.cuda.memory_allocated()
+    assert torch.cuda.max_memory_allocated() >= before + 16 * MIB
+    assert torch.cuda.memory_reserved() == 256 * MIB
+    del t
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated() == before
+    assert "allocated_bytes.all.current" in torch.cuda.memory_stats()
+    torch.cuda.memory_summary()
+    torch.cuda.empty_cache()
+    torch.cuda.mem_get_info()
+    segments = torch.cuda.memory_snapshot()
+    assert len(segments) == 1 and segments[0]["total_size"] == 256 * MIB
+    assert sum(b["size"] for b in segments[0]["blocks"]) == 256 * MIB
+    """)
+
+
+def test_dropout_is_the_same_bits_under_eviction() -> None:
+    run("""
+    coop.install("192MiB")
+    def program():
+        torch.manual_seed(7)
+        x = value()
+        kept = [torch.nn.functional.dropout(x + n, 0.3) for n in range(40)]
+        return kept, torch.cuda.get_rng_state()
+    kept, state = program()
+    sums = [float(k.double().sum()) for k in kept]
+    after = torch.cuda.get_rng_state()
+    assert torch.equal(state, after)
+    del kept
+    kept, again = program()
+    assert torch.equal(state, again)
+    assert [float(k.double().sum()) for k in reversed(kept)] == sums[::-1]
+    """)
+
+
+def test_memory_of_another_stream_is_not_reused_before_it_is_done() -> None:
+    run("""
+    session = coop.install("512MiB")
+    side = torch.cuda.Stream()
+    for repeat in range(20):
+        source = torch.full((16 * MIB,), float(repeat), device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                torch.cuda._sleep(100_000)
+            result = source.clone()
+        source.record_stream(side)
+        del source
+        garbage = torch.full((16 * MIB,), -1.0, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
+        assert float(result.min()) == float(result.max()) == repeat
+        del result, garbage
+    """)
+
+
+def test_cudnn_benchmark_works() -> None:
+    run("""
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = True
+    coop.install("512MiB")
+    model = torch.nn.Conv2d(16, 32, 3, padding=1).cuda()
+    model(torch.randn(8, 16, 64, 64, device="cuda")).sum().backward()
+    torch.cuda.synchronize()
+    """)
+
+
+def test_out_of_budget_is_recoverable_a_hundred_times() -> None:
+    run("""
+    session = coop.install("256MiB")
+    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).cuda()
+    held = []
+    for _ in range(100):
+        batch = 65536
+        while True:
+            try:
+                model(torch.ones(batch, 1024, device="cuda")).sum().backward()
+                break
+            except coop.OutOfBudgetError:
+                model.zero_grad(set_to_none=True)
+                batch //= 2
+        model.zero_grad(set_to_none=True)
+        held.append(session.stats().held_bytes)
+    assert batch < 65536
+    assert len(set(held[1:])) == 1, held
+    """)
+
+
+def test_amp_with_a_scaler_trains_the_same_bits() -> None:
+    program = """
+    def train():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*[m for _ in range(8) for m in
+            (torch.nn.Linear(1024, 1024), torch.nn.GELU(), torch.nn.Dropout(0.1))]).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        scaler = torch.amp.GradScaler("cuda")
+        losses = []
+        for step in range(4):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                loss = model(torch.randn(4096, 1024, device="cuda")).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+        return losses, [float(p.double().sum()) for p in model.parameters()]
+    """
+    plain = run(program + "\n    print(train())")
+    for budget in ("2GiB", "420MiB"):
+        assert run(f"{program}\n    s = coop.install('{budget}')\n    print(train())") == plain, (
+            budget
+        )
