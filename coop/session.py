@@ -325,8 +325,8 @@ def allow_replay(operator: str) -> None:
 
 
 # A raw pointer that left torch must stay valid: its storage is pinned. Memory that is shared (a
-# NumPy array) may be written too, unseen: nothing is recomputed from it. An address alone (libraries
-# compare those of parameters) is taken as not written through.
+# NumPy array) may be written too, unseen: nothing is recomputed from it. An address alone
+# (libraries compare those of parameters) is taken as not written through.
 _RAW_POINTER_METHODS = ("numpy", "data_ptr", "__dlpack__")
 
 

@@ -27,6 +27,7 @@ struct Storage {
   uint32_t writers = 0;    // running operators that write it: they outlive its death
   bool dead = false;       // it died while one of them ran
   const char* pin_reason = nullptr;
+  bool fixed = false;      // its address is known outside: it must not move
   bool exposed = false;    // its memory is shared with others, who may write it unseen
 };
 

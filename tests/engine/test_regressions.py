@@ -84,7 +84,7 @@ def overwritten_through_overlapping_elements() -> list[Tensor]:
 
 
 def into_a_given_result_that_is_a_little_too_small() -> list[Tensor]:
-    """Found by random programs: the block is larger than its storage, so a replay did not resize."""
+    """Found by random programs: a block is larger than its storage, so a replay did not resize."""
     x, result = value().view(-1)[:255], torch.zeros(2 * 255 - 1)
     result.resize_(500)
     torch.cat([x, x], out=result)
@@ -142,6 +142,21 @@ def test_reading_an_evicted_tensor_without_an_operator_brings_it_back(
         assert coop.evict(x)
         seen = read(x)
     assert torch.equal(torch.as_tensor(seen), value())
+
+
+def test_a_numpy_array_still_shares_its_memory_after_a_budget_left_in_need() -> None:
+    """What was resident was copied out of the arena to make room, pinned or not."""
+    with coop.budget(1 * MIB) as session:
+        shared, pinned, evicted, resident = value(), coop.pin(value()), value(), value()
+        address = pinned.untyped_storage().data_ptr()
+        array = shared.numpy()
+        assert coop.evict(evicted)
+        session._engine.fail_placement(1)  # when it is brought back
+    array[...] = 3
+    assert shared[0, 0] == 3
+    assert pinned.untyped_storage().data_ptr() == address
+    assert torch.equal(evicted, value())
+    assert torch.equal(resident, value())
 
 
 def test_a_random_operator_that_does_not_fit_draws_nothing() -> None:

@@ -113,7 +113,7 @@ def _part(x: Tensor, b: int, c: int) -> Tensor:
 
 
 def _strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    """Overlapping elements, all of them the tensor's own: the rest of its storage may be anything."""
+    """Overlapping elements, all of them its own: the rest of the storage may be anything."""
     return x.view(-1).as_strided(size, stride) if x.numel() >= 16 else x.view(-1)
 
 

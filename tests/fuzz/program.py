@@ -1,8 +1,8 @@
 """Random programs as plain data, so that they can be printed, kept and shrunk.
 
 A program is a list of instructions: the name of a kind and a few numbers. What the numbers mean is
-up to the kind (see machine.py); operands are chosen modulo what there is to choose from, so that any
-part of a program is a program too. That is all that shrinking needs.
+up to the kind (see machine.py); operands are chosen modulo what there is to choose from, so that
+any part of a program is a program too. That is all that shrinking needs.
 """
 
 from __future__ import annotations

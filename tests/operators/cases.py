@@ -1,8 +1,8 @@
 """What is run: a sample of torch's operator database in one of its variants, as a function.
 
-A case is called as often as wanted. It makes everything it uses anew from the sample, so that inside
-a budget the inputs too are values that can be evicted, and returns all tensors that must be the same
-bits: results, gradients, inputs that were written, and the state of the global generator.
+A case is called as often as wanted. It makes everything it uses anew from the sample, so that
+inside a budget the inputs too are values that can be evicted, and returns all tensors that must be
+the same bits: results, gradients, inputs that were written, and the state of the global generator.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ NUM_REPEATS = 10  # of a plain run, before a difference is held against the engi
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is one of same, wrong, error, varies (plain runs differ too), refused (by torch) or raw
-    (it reads memory without an operator, and said so)."""
+    """How they compare: same, wrong, error, varies (plain runs differ too), refused (by torch), raw
+    (it would have read memory without an operator, and said so)."""
 
     kind: str
     detail: str
