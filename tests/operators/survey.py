@@ -127,7 +127,7 @@ def main() -> int:
         if "end" in entry:
             print(f"{entry['end']:50} {entry.get('seconds', 0):7.2f} s  {dict(entry['kinds'])}")
             for finding in entry["findings"]:
-                print(f"    {finding[:400]}")
+                print("    " + " ".join(finding.split())[:300])
             sys.stdout.flush()
     kinds: Counter[str] = Counter()
     for entry in entries:
