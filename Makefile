@@ -70,7 +70,7 @@ bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine
 
 demo: build  ## train inside a budget
-	$(PY) -m examples.demo
+	$(PY) -m coop demo
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info coop/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

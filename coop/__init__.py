@@ -1,19 +1,28 @@
 """Run an unmodified eager PyTorch training loop inside a hard memory budget."""
 
-from coop import _native as _native
-from coop.errors import LostTensorError, OutOfBudgetError
-from coop.session import (
-    Session,
-    Stats,
-    allow_replay,
-    budget,
-    evict,
-    install,
-    is_resident,
-    materialize,
-    pin,
-    unpin,
-)
+import sys as _sys
+
+try:
+    from coop import _native as _native
+    from coop.errors import LostTensorError, OutOfBudgetError
+    from coop.session import (
+        Session,
+        Stats,
+        allow_replay,
+        budget,
+        current_session,
+        evict,
+        install,
+        is_resident,
+        materialize,
+        pin,
+        unpin,
+    )
+except ImportError:
+    # `python -m coop doctor` explains what is wrong, so it has to start. ("-m" is what sys.argv
+    # begins with while the package of a `python -m` is imported.)
+    if _sys.argv[1:2] != ["doctor"] or _sys.argv[0].rpartition("/")[2] not in ("-m", "coop"):
+        raise
 
 __all__ = [
     "LostTensorError",
@@ -22,6 +31,7 @@ __all__ = [
     "Stats",
     "allow_replay",
     "budget",
+    "current_session",
     "evict",
     "install",
     "is_resident",

@@ -1,24 +1,44 @@
 """`python -m coop COMMAND`; the commands are the modules of coop.commands."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from coop.commands import simulate
+# Only the module of the command that runs is imported: `doctor` works where others cannot.
+COMMANDS = {
+    "demo": "train a small GPT plain and at half of its memory, and compare",
+    "run": "run an unmodified script inside a budget",
+    "simulate": "run a trace inside a budget, without memory",
+    "doctor": "say what works here, what does not, and the command that fixes it",
+}
 
-COMMANDS = {"simulate": simulate}
+
+class Parser(argparse.ArgumentParser):
+    """Wrong input is answered by one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, exit code 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="coop", description="Train inside a memory budget.")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = Parser(prog="coop", description="Train inside a memory budget.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
-        module.add_arguments(
-            commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
-        )
+    parsers = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }
+    module = None
+    if arguments and arguments[0] in COMMANDS:
+        module = importlib.import_module(f"coop.commands.{arguments[0]}")
+        module.add_arguments(parsers[arguments[0]])
     args = parser.parse_args(arguments)
-    exit_code: int = COMMANDS[args.command].run(args)
+    assert module is not None  # a command is required, and it comes first
+    exit_code: int = module.run(args)
     return exit_code
 
 

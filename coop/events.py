@@ -21,6 +21,9 @@ class EventKind(enum.IntEnum):
     OPERATOR = 6
     ROOT = 7
     HAND_OVER = 8
+    RECORD = 9
+    PIN = 10
+    UNPIN = 11
 
 
 EVENT_DTYPE = np.dtype(

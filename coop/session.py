@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,8 +17,11 @@ from torch.optim.optimizer import (
 )
 
 from coop._native import _C
-from coop.errors import LostTensorError, make_out_of_budget_error
+from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
+from coop.events import as_events
 from coop.profiles import CPU_PROFILE, cuda_profile
+from coop.progress import StepCallback, StepMeter
+from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "Stats",
     "allow_replay",
     "budget",
+    "current_session",
     "evict",
     "install",
     "is_resident",
@@ -37,6 +42,8 @@ PolicyName = Literal["coop", "dtr", "dte"]
 
 # Below this not even the area for small tensors has room.
 SMALLEST_BUDGET_BYTES = 64 * 1024
+# Values up to this size are never evicted.
+SMALL_BYTES = 10 * 1024
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,17 @@ class Stats:
 class Session:
     """One stay inside a budget; made by `coop.budget`."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, policy: PolicyName, device: str) -> None:
         self._engine = engine
+        self._policy = policy
+        self._device = device
         self._final: Stats | None = None
         self._pinned: dict[str, str] = {}
+        self._recorded = False
+        self._recording: Recording | None = None
+        self._failures: list[Failure] = []
+        self._step_callbacks: list[StepCallback] = []
+        self._meter: StepMeter | None = None
 
     def stats(self) -> Stats:
         """What happened so far; after the budget was left, what had happened by then."""
@@ -97,15 +111,85 @@ class Session:
         """Forget the peak: `peak_bytes` counts from what is held now."""
         self._engine.reset_peak()
 
+    def on_step(self, callback: StepCallback) -> Callable[[], None]:
+        """Call `callback` with a `coop.progress.Step` at the end of every step from now on.
+
+        Returns a function that ends this.
+        """
+        if self._meter is None:
+            self._meter = StepMeter(self.stats().as_dict())
+        self._step_callbacks.append(callback)
+        return lambda: self._step_callbacks.remove(callback)
+
+    def record_events(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
+        """From now on, remember what happens to every block, for reports and snapshots.
+
+        An event takes 48 bytes of memory outside of the budget; those after the first `max_events`
+        are counted, not kept.
+        """
+        self._recorded = True
+        self._engine.log_events(True, max_events)
+
+    def recording(self) -> Recording:
+        """What was recorded; after the budget was left, what had been by then."""
+        if not self._recorded:
+            raise RuntimeError(
+                "no events were recorded: use coop.budget(..., events=True), or call "
+                "session.record_events() before what the report is to show"
+            )
+        return self._recording or Recording(
+            events=as_events(self._engine.events()),
+            operator_names=_C.operator_names(),
+            pin_reasons=self._engine.pin_reasons(),
+            num_dropped=self._engine.num_dropped_events(),
+            stats=self.stats().as_dict(),
+            policy=self._policy,
+            device=self._device,
+            failures=list(self._failures),
+        )
+
+    def save_report(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as one HTML file that needs nothing else."""
+        from coop.report import save_report
+
+        save_report(self.recording(), path, title)
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Write the recorded events as a memory snapshot that pytorch.org/memory_viz opens."""
+        from coop.report.snapshot import save_snapshot
+
+        save_snapshot(self.recording(), path)
+
+    def save_still(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as a PNG picture; needs matplotlib (the extra `plot`)."""
+        from coop.report import save_still
+
+        save_still(self.recording(), path, title)
+
+    def _end_step(self) -> None:
+        if self._meter is None:
+            return
+        step = self._meter.measure(self.stats().as_dict())
+        for callback in list(self._step_callbacks):
+            callback(step)
+
     def _close(self) -> list[str]:
         self._final = self.stats()
         self._pinned = self.pinned_operators()
+        if self._recorded:
+            self._recording = self.recording()
+            self._engine.log_events(False)
         lost: list[str] = self._engine.close()
         self._engine = None
         return lost
 
 
 _session: Session | None = None
+
+
+def current_session() -> Session | None:
+    """The session that the program is in, if it is in a budget."""
+    return _session
 
 
 def _engine_of(tensor: Tensor) -> Any:
@@ -116,13 +200,15 @@ def _engine_of(tensor: Tensor) -> Any:
     return _session._engine
 
 
-def _config(num_bytes: int, policy: str, switches: dict[str, Any], alignment: int) -> Any:
+def _config(
+    num_bytes: int, policy: str, switches: dict[str, bool], small_bytes: int, alignment: int
+) -> Any:
     if num_bytes < SMALLEST_BUDGET_BYTES:
         raise ValueError(
             f"a budget of {num_bytes} bytes is too small: at least "
             f"{format_bytes(SMALLEST_BUDGET_BYTES)}"
         )
-    return _C.Config(num_bytes, policy, alignment=alignment, **switches)
+    return _C.Config(num_bytes, policy, alignment=alignment, small_bytes=small_bytes, **switches)
 
 
 @contextlib.contextmanager
@@ -135,8 +221,9 @@ def budget(
     partition: bool = True,
     inplace: bool = True,
     measure_costs: bool = False,
+    events: bool = False,
     paranoid: bool = False,
-    small_bytes: int = 10240,
+    small_bytes: int = SMALL_BYTES,
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
@@ -158,6 +245,7 @@ def budget(
         inplace: with `"coop"`, keep in-place writes in place (else copy on write).
         measure_costs: take the measured time of operators as their cost instead of a roofline
             estimate (CPU only). Decisions then differ from run to run; results do not.
+        events: remember what happens to every block, for `session.save_report`.
         paranoid: evict everything that can be after every operator. For tests.
         small_bytes: values up to this size live in an area of their own and are never evicted.
 
@@ -178,14 +266,15 @@ def budget(
             device=device,
             policy=policy,
             paranoid=paranoid,
-            **switches,  # type: ignore[arg-type]
+            small_bytes=small_bytes,
+            **switches,
         )
     else:
-        config = _config(
-            parse_bytes(size), policy, {**switches, "small_bytes": small_bytes}, alignment=64
-        )
+        config = _config(parse_bytes(size), policy, switches, small_bytes, alignment=64)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid))
+        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy, "cpu")
+    if events:
+        session.record_events()
     try:
         yield session
     finally:
@@ -199,9 +288,9 @@ def budget(
         )
 
 
-def _start(engine: Any) -> Session:
+def _start(engine: Any, policy: PolicyName, device: str) -> Session:
     global _session
-    _session = Session(engine)
+    _session = Session(engine, policy, device)
     _guard_raw_pointers()
     return _session
 
@@ -218,6 +307,7 @@ def install(
     partition: bool = True,
     inplace: bool = True,
     paranoid: bool = False,
+    small_bytes: int = SMALL_BYTES,
 ) -> Session:
     """Give every GPU of this process a budget of `size`, from now on.
 
@@ -238,8 +328,9 @@ def install(
     if _cuda_size is None:
         share = _parse_share(size)
         if share is None:
-            _config(parse_bytes(size), policy, switches, alignment=512)  # mistakes are told now
-        if torch.cuda.is_initialized():
+            # Mistakes are told now.
+            _config(parse_bytes(size), policy, switches, small_bytes, alignment=512)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "CUDA is already started, and torch cannot change its allocator any more: call "
                 "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
@@ -250,7 +341,8 @@ def install(
             free_bytes = torch.cuda.mem_get_info(used)[0]
             num_bytes = parse_bytes(size) if share is None else int(free_bytes * share)
             profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-            return _config(num_bytes, policy, switches, alignment=512), profile, False, paranoid
+            config = _config(num_bytes, policy, switches, small_bytes, alignment=512)
+            return config, profile, False, paranoid
 
         _C.install_cuda(configure)
         _cuda_size = size
@@ -259,7 +351,7 @@ def install(
             f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
         )
     _warm_up(index)
-    session = _start(_C.cuda_engine(index))
+    session = _start(_C.cuda_engine(index), policy, f"cuda:{index}")
     _C.set_thread_enabled(True)
     return session
 
@@ -284,7 +376,8 @@ def _warm_up(index: int) -> None:
     with torch.enable_grad():
         for dtype in (torch.float32, torch.bfloat16):
             a = torch.ones(16, 16, device=f"cuda:{index}", dtype=dtype, requires_grad=True)
-            torch.nn.functional.linear(a, a, a[0]).sum().backward()
+            total = torch.nn.functional.linear(a, a, a[0]).sum()
+            total.backward()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize(index)
 
 
@@ -391,6 +484,17 @@ def _step_ends(*_: Any) -> None:
     if _session is not None and _C.is_thread_enabled():
         inside_backward = torch._C._current_graph_task_id() != -1
         _session._engine.end_step(not inside_backward)
+        if not inside_backward:
+            _session._end_step()
+
+
+def _make_error(operator: str, replaying: str, shortage: dict[str, Any]) -> OutOfBudgetError:
+    error = make_out_of_budget_error(operator, replaying, shortage)
+    if _session is not None:
+        _session._failures.append(Failure(str(error), operator, replaying, shortage))
+        # A program that catches and tries again, for hours, needs only the newest.
+        del _session._failures[:-16]
+    return error
 
 
 def _forked() -> None:
@@ -402,4 +506,4 @@ def _forked() -> None:
 register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
 os.register_at_fork(after_in_child=_forked)
-_C.set_error_factory(make_out_of_budget_error)
+_C.set_error_factory(_make_error)

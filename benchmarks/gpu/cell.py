@@ -240,7 +240,7 @@ def main() -> int:
     }
     base_used = used_bytes()
     if args.deterministic:
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True)  # an error where an operator is not
         torch.backends.cudnn.deterministic = True
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic
     session = None

@@ -8,18 +8,17 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from coop.commands._arguments import size
 from coop.simulate import POLICIES, Options, Simulation, peak_without_limit, simulate
-from coop.sizes import format_bytes, parse_bytes
+from coop.sizes import format_bytes
 from coop.trace import TraceError, read_trace
-
-HELP = "run a trace inside a budget, without memory"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="a trace file (.jsonl or .jsonl.gz)")
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--budget", metavar="BYTES", type=_size, help="e.g. 8GiB, 600MB, 1048576")
-    size.add_argument(
+    budget = parser.add_mutually_exclusive_group(required=True)
+    budget.add_argument("--budget", metavar="BYTES", type=size, help="e.g. 8GiB, 600MB, 1048576")
+    budget.add_argument(
         "--ratio", metavar="R", type=_ratio, help="budget / most bytes held without a limit"
     )
     parser.add_argument("--policy", choices=POLICIES, default="coop")
@@ -83,13 +82,6 @@ def _print(result: Simulation) -> None:
     for row in rows:
         table.add_row(*row)
     Console(soft_wrap=True, highlight=False).print(table)
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _ratio(text: str) -> float:

@@ -71,6 +71,20 @@ void Arena::free(Bytes offset) {
   blocks_.set_range(position, first, bytes);
 }
 
+// As if a held block at the end had been freed.
+void Arena::grow(Bytes bytes) {
+  COOP_ASSERT(bytes % alignment_ == 0);
+  const int last = blocks_.num_chunks() - 1;
+  BlockMap::Position position{last, blocks_.chunk(last).count - 1};
+  Block& block = blocks_.at(position);
+  if (block.is_free()) {
+    blocks_.set_range(position, block.offset, block.bytes + bytes);
+  } else {
+    blocks_.insert_after(position, Block{end_, bytes, 0, 0, nullptr});
+  }
+  end_ += bytes;
+}
+
 void Arena::hand_over(Bytes offset, Value* value) {
   const BlockMap::Position position = blocks_.find(offset);
   COOP_ASSERT(blocks_.at(position).offset == offset && !blocks_.at(position).is_free());

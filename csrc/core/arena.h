@@ -34,6 +34,8 @@ class Arena {
   // block is a barrier. Returns its offset, or kNowhere. `bytes` must be rounded().
   Bytes place(Value* value, Bytes bytes, Side side);
   void free(Bytes offset);
+  // More room at the right end. `bytes` must be rounded().
+  void grow(Bytes bytes);
   // Gives a held block to another value; what eviction knows of it starts anew.
   void hand_over(Bytes offset, Value* value);
 

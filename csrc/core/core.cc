@@ -51,25 +51,23 @@ Core::~Core() = default;
 
 Storage* Core::allocate(Bytes bytes, Side side) {
   Value* value = new_value(arena_.rounded(bytes));
-  if (!config_.partition) side = Side::kLeft;
-  place(value, bytes <= config_.small_bytes, side);
+  place(value, bytes, bytes <= config_.small_bytes, side);
   auto storage = std::make_unique<Storage>();
   storage->core = this;
   storage->bytes = bytes;
   storage->value = value;
   value->storage = storage.get();
-  emit(EventKind::kAllocate, value, bytes,
-       value->arena != &arena_ ? 2 : static_cast<uint8_t>(side));
   COOP_DEBUG_ASSERT(is_valid());
   return storage.release();
 }
 
-// Gives the value a block, or recycles it and throws.
-void Core::place(Value* value, bool small, Side side) {
+// Gives the value a block, or recycles it and throws. `bytes` as asked for.
+void Core::place(Value* value, Bytes bytes, bool small, Side side) {
   try {
     if (fail_in_ > 0 && --fail_in_ == 0) throw OutOfBudget(shortage(value->bytes));
     if (!small || !place_small(value)) {
-      value->offset = place_or_evict(value, value->bytes, side);
+      const Side end = config_.partition ? side : Side::kLeft;
+      value->offset = place_or_evict(value, value->bytes, end);
       value->arena = &arena_;
     }
   } catch (...) {
@@ -79,6 +77,8 @@ void Core::place(Value* value, bool small, Side side) {
   held_ += value->bytes;
   if (held_ > peak_) peak_ = held_;
   COOP_ASSERT(held_ <= config_.budget);
+  emit(EventKind::kAllocate, value, bytes,
+       value->arena != &arena_ ? 2 : static_cast<uint8_t>(side));
 }
 
 // False when there is no room for another extent; the block itself may still fit elsewhere.
@@ -213,6 +213,37 @@ void Core::copy_content(Value* from, Value* to, Bytes bytes) {
   stats_.copied_bytes += bytes;
 }
 
+void Core::log_events(bool on) {
+  if (on == events_.enabled) return;
+  events_.enabled = on;
+  if (!on) return;
+  events_.events.clear();
+  events_.num_dropped = 0;
+  std::vector<const Arena*> arenas{&arena_};
+  for (const auto& extent : small_.extents()) arenas.push_back(extent.get());
+  auto is_extent = [&](const Block& block) {
+    return std::any_of(arenas.begin() + 1, arenas.end(),
+                       [&](const Arena* extent) { return extent->begin() == block.offset; });
+  };
+  for (const Arena* arena : arenas) {
+    const BlockMap& blocks = arena->blocks();
+    for (int c = 0; c < blocks.num_chunks(); ++c) {
+      for (int i = 0; i < blocks.chunk(c).count; ++i) {
+        const Block& block = blocks.chunk(c).blocks[i];
+        if (block.is_free() || (arena == &arena_ && is_extent(block))) continue;
+        const Value* value = block.value;
+        emit(EventKind::kAllocate, value, value->bytes, arena == &arena_ ? 3 : 2);
+        if (value->record != nullptr) {
+          emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
+        }
+        if (value->storage != nullptr && value->storage->pins > 0) {
+          emit(EventKind::kPin, value, events_.reason_index(value->storage->pin_reason));
+        }
+      }
+    }
+  }
+}
+
 Storage* Core::add_external(void* address, Bytes bytes) {
   Value* value = new_value(arena_.rounded(bytes));
   value->offset = 0;
@@ -234,6 +265,11 @@ void Core::storage_died(Storage* storage) {
   delete storage;
   reconsider(value);
   COOP_DEBUG_ASSERT(is_valid());
+}
+
+void Core::grow(Bytes bytes) {
+  arena_.grow(arena_.rounded(bytes));
+  config_.budget = arena_.end();
 }
 
 Stats Core::stats() const {

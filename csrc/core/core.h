@@ -108,7 +108,8 @@ class Core {
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
-  std::vector<Storage*> resident_storages() const;
+  // The budget is over: there is room to bring everything back.
+  void grow(Bytes bytes);
   // What is resident becomes a root: nothing is evicted or replayed after this.
   void forget_records();
 
@@ -119,6 +120,8 @@ class Core {
   void reset_peak() { peak_ = held_; }
   const Arena& arena() const { return arena_; }
   EventLog& events() { return events_; }
+  // Turned on, the log starts anew, with what is held now.
+  void log_events(bool on);
   double clock() const { return clock_; }
   void set_current_op(int32_t op) { current_op_ = op; }
   int64_t last_serial() const { return next_serial_; }
@@ -151,7 +154,7 @@ class Core {
 
   // memory (core.cc)
   Bytes place_or_evict(Value* value, Bytes bytes, Side side);
-  void place(Value* value, bool small, Side side);
+  void place(Value* value, Bytes bytes, bool small, Side side);
   bool place_small(Value* value);
   void evict_window(const Window& window);
   void evict_value(Value* value);

@@ -1,7 +1,10 @@
 // A compact binary log of what the core did. Off by default; when off, each emit() is one branch.
+// Reports are drawn from it, so a log that is on knows every block that is held.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/types.h"
@@ -9,15 +12,19 @@
 namespace coop {
 
 enum class EventKind : uint8_t {
-  kAllocate = 0,  // value, offset, bytes; detail: 0 left, 1 right, 2 small
+  kAllocate = 0,  // value, offset, bytes; amount: bytes asked for; detail: the side it belongs
+                  // to (0 left, 1 right), 2 small, 3 held before the log was turned on
   kFree = 1,      // value, offset, bytes
   kEvict = 2,     // value, offset, bytes
-  kReplay = 3,    // value: the wanted output; amount: cost in ns
+  kReplay = 3,    // value: the wanted output; amount: cost in ns; op: the one that ran again
   kSearch = 4,    // bytes: wanted; amount: time in ns; value: blocks in the map
   kStep = 5,      // value: number of the step
   kOperator = 6,  // an operator the program asked for; amount: cost in ns
   kRoot = 7,      // value became a root (offset, bytes)
   kHandOver = 8,  // the block at offset now holds `value`
+  kRecord = 9,    // value can be recomputed from now on (offset, bytes); amount: cost in ns
+  kPin = 10,      // value (offset, bytes); amount: index of the reason in EventLog::reasons
+  kUnpin = 11,    // value (offset, bytes)
 };
 
 struct Event {
@@ -26,7 +33,7 @@ struct Event {
   int64_t clock;  // ns of operator cost since the start
   int64_t amount;
   int64_t value;  // serial number of the value
-  int32_t op;     // the operator that was running, by the host's number
+  int32_t op;     // the operator that was running (in a replay, again), by the host's number
   uint8_t kind;
   uint8_t detail;
   uint16_t unused;
@@ -36,13 +43,28 @@ static_assert(sizeof(Event) == 48, "the log is read by Python as a structured ar
 class EventLog {
  public:
   bool enabled = false;
+  size_t limit = std::numeric_limits<size_t>::max();  // what comes after is counted, not kept
+  int64_t num_dropped = 0;
   std::vector<Event> events;
+  std::vector<const char*> reasons;  // of pins
 
   void emit(EventKind kind, int64_t value, Bytes offset, Bytes bytes, int64_t amount,
             uint8_t detail, double clock, int32_t op) {
     if (__builtin_expect(!enabled, 1)) return;
+    if (events.size() >= limit) {
+      ++num_dropped;
+      return;
+    }
     events.push_back({offset, bytes, static_cast<int64_t>(clock), amount, value, op,
                       static_cast<uint8_t>(kind), detail, 0});
+  }
+
+  int64_t reason_index(const char* reason) {
+    for (size_t i = 0; i < reasons.size(); ++i) {
+      if (reasons[i] == reason) return static_cast<int64_t>(i);
+    }
+    reasons.push_back(reason);
+    return static_cast<int64_t>(reasons.size()) - 1;
   }
 };
 

@@ -24,10 +24,9 @@ struct Storage {
   void* handle = nullptr;  // the host's own object, null until the host has seen it
   Bytes bytes = 0;         // as asked for
   uint32_t pins = 0;
-  uint32_t writers = 0;    // running operators that write it: they outlive its death
-  bool dead = false;       // it died while one of them ran
+  uint32_t writers = 0;  // running operators that write it: they outlive its death
+  bool dead = false;     // it died while one of them ran
   const char* pin_reason = nullptr;
-  bool fixed = false;      // its address is known outside: it must not move
   bool exposed = false;    // its memory is shared with others, who may write it unseen
 };
 

@@ -88,7 +88,7 @@ void Core::prepare_write(Operation& operation, Write& write) {
   }
   // Copy on write: the operator works on a copy, the old version keeps its address until then.
   Value* copy = new_value(value->bytes);
-  place(copy, false, Side::kLeft);
+  place(copy, storage->bytes, false, Side::kLeft);
   copy_content(value, copy, storage->bytes);
   write.kind = Write::Kind::kCopied;
   detach(value);
@@ -153,7 +153,7 @@ bool Core::root_dependents(const std::vector<Value*>& dependents) {
 void Core::keep_private_copy(Storage* storage) {
   Value* old = storage->value;
   Value* copy = new_value(old->bytes);
-  place(copy, storage->bytes <= config_.small_bytes, Side::kLeft);
+  place(copy, storage->bytes, storage->bytes <= config_.small_bytes, Side::kLeft);
   copy_content(old, copy, storage->bytes);
   // Swap the two: the live storage stays where it is.
   detach(old);
@@ -162,7 +162,11 @@ void Core::keep_private_copy(Storage* storage) {
   std::swap(old->arena, copy->arena);
   std::swap(old->external, copy->external);
   old->arena->hand_over(old->offset, old);
-  if (copy->arena != nullptr) copy->arena->hand_over(copy->offset, copy);
+  emit(EventKind::kHandOver, old);
+  if (copy->arena != nullptr) {
+    copy->arena->hand_over(copy->offset, copy);
+    emit(EventKind::kHandOver, copy);
+  }
 }
 
 void Core::commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
@@ -188,7 +192,10 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
     }
   }
   auto recorded = [&](Value* value, size_t index) {
-    if (keep && keeps_record(value)) set_record(value, record, index);
+    if (keep && keeps_record(value)) {
+      set_record(value, record, index);
+      emit(EventKind::kRecord, value, static_cast<int64_t>(cost));
+    }
     if (value->arena == &arena_) arena_.touch(value->offset, clock_);
     refresh(value);
   };
@@ -253,8 +260,9 @@ void Core::abort(Operation& operation) {
 
 void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
 
-// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has survived
-// a whole step, and what still depends on records older than that is settled: records never pile up.
+// Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has
+// survived a whole step, and what still depends on records older than that is settled: records
+// never pile up.
 void Core::end_step(bool boundary) {
   const int64_t begin_serial = step_begin_serial_ > 0 ? step_begin_serial_ : next_serial_ + 1;
   step_begin_serial_ = 0;
@@ -311,12 +319,14 @@ void Core::evict_all() {
 void Core::pin(Storage* storage, const char* reason) {
   ++storage->pins;
   storage->pin_reason = reason;
+  if (events_.enabled) emit(EventKind::kPin, storage->value, events_.reason_index(reason));
   refresh(storage->value);
 }
 
 void Core::unpin(Storage* storage) {
   storage->pins = 0;
   storage->pin_reason = nullptr;
+  emit(EventKind::kUnpin, storage->value);
   refresh(storage->value);
 }
 
@@ -335,15 +345,6 @@ std::vector<Storage*> Core::evicted_storages() const {
   std::vector<Storage*> result;
   for (const Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
     if (!value->is_resident()) result.push_back(value->storage);
-  }
-  return result;
-}
-
-std::vector<Storage*> Core::resident_storages() const {
-  std::vector<Storage*> result;
-  for (const Value& value : values_) {
-    const bool live = value.serial != 0 && value.storage != nullptr;
-    if (live && value.is_resident() && value.external == nullptr) result.push_back(value.storage);
   }
   return result;
 }

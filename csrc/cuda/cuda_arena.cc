@@ -24,7 +24,7 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 // allocation that would otherwise fail.
 class CudaMemory final : public Memory {
  public:
-  CudaMemory(Bytes bytes, c10::DeviceIndex device) : device_(device) {
+  CudaMemory(Bytes bytes, c10::DeviceIndex device) : bytes_(bytes), device_(device) {
     const c10::cuda::CUDAGuard guard(device);
     void* base = nullptr;
     C10_CUDA_CHECK(cudaMalloc(&base, bytes));
@@ -34,6 +34,7 @@ class CudaMemory final : public Memory {
 
   c10::Device device() const override { return {c10::kCUDA, device_}; }
   char* base() const override { return base_; }
+  Bytes reserved_bytes() const override { return bytes_; }
   void copy(void* to, const void* from, Bytes bytes) override {
     const auto stream = c10::cuda::getCurrentCUDAStream(device_);
     C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
@@ -127,6 +128,7 @@ class CudaMemory final : public Memory {
     return event;
   }
 
+  Bytes bytes_;
   c10::DeviceIndex device_;
   char* base_ = nullptr;
   cudaStream_t stream_ = nullptr;

@@ -240,8 +240,7 @@ void bind_core(py::module_& m) {
       .def("blocks",
            [](Simulator& simulator) { return list_blocks(simulator.core().arena().blocks()); })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
-      .def("log_events",
-           [](Simulator& simulator, bool on) { simulator.core().events().enabled = on; })
+      .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })
       .def("events",
            [](Simulator& simulator) { return events_as_array(simulator.core().events()); });
 

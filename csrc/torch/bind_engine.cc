@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <limits>
+
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
@@ -156,28 +158,29 @@ void bind_engine(py::module_& m) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
              engine.core().reset_peak();
            })
-      .def("log_events",
-           [](Engine& engine, bool on) {
+      .def(
+          "log_events",
+          [](Engine& engine, bool on, size_t limit) {
+            const std::lock_guard<std::mutex> guard(engine.mutex());
+            engine.core().events().limit = limit;
+            engine.core().log_events(on);
+          },
+          py::arg("on"), py::arg("limit") = std::numeric_limits<size_t>::max())
+      .def("num_dropped_events",
+           [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
-             engine.core().events().enabled = on;
+             return engine.core().events().num_dropped;
+           })
+      .def("pin_reasons",
+           [](Engine& engine) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const std::vector<const char*>& reasons = engine.core().events().reasons;
+             return std::vector<std::string>(reasons.begin(), reasons.end());
            })
       .def("events", [](Engine& engine) {
         const std::lock_guard<std::mutex> guard(engine.mutex());
         return events_as_array(engine.core().events());
       });
-  m.def("operator_info", [](const std::string& name, const std::string& overload) {
-    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-    if (!op) throw py::key_error(name + "." + overload);
-    const OpInfo& info = op_info(*op);
-    py::dict result;
-    result["writes"] = info.writes;
-    result["overwrites"] = info.overwrites;
-    result["training_argument"] = info.training_argument;
-    result["passes_through"] = info.passes_through;
-    result["seeded"] = info.seeded;
-    result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
-    return result;
-  });
 #ifdef COOP_CUDA
   m.attr("has_cuda") = true;
   m.def("install_cuda", [](py::object configure) {
@@ -198,6 +201,19 @@ void bind_engine(py::module_& m) {
 #else
   m.attr("has_cuda") = false;
 #endif
+  m.def("operator_info", [](const std::string& name, const std::string& overload) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op) throw py::key_error(name + "." + overload);
+    const OpInfo& info = op_info(*op);
+    py::dict result;
+    result["writes"] = info.writes;
+    result["overwrites"] = info.overwrites;
+    result["training_argument"] = info.training_argument;
+    result["passes_through"] = info.passes_through;
+    result["seeded"] = info.seeded;
+    result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
   m.def("operator_names", [] {
     std::vector<std::string> names;
     for (int32_t i = 0; i < num_op_infos(); ++i) names.push_back(op_info(i).name);

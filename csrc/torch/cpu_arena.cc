@@ -47,8 +47,12 @@ void delete_raw(void* address) {
 
 class CpuMemory final : public Memory {
  public:
-  explicit CpuMemory(Bytes bytes) : bytes_(bytes) {
-    void* region = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+  static constexpr Bytes kAlignment = 64;
+
+  // Addresses for twice the budget: the second half is used only on leaving, when every tensor is
+  // given back at once. Pages are taken as they are touched.
+  explicit CpuMemory(Bytes bytes) : bytes_(2 * (bytes + kAlignment)) {
+    void* region = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(region != MAP_FAILED, "coop: could not reserve ", bytes, " bytes: ",
                 std::strerror(errno));
@@ -60,7 +64,8 @@ class CpuMemory final : public Memory {
 
   c10::Device device() const override { return c10::kCPU; }
   char* base() const override { return base_; }
-  Bytes header_bytes() const override { return 64; }  // keeps torch's alignment
+  Bytes reserved_bytes() const override { return bytes_; }
+  Bytes header_bytes() const override { return kAlignment; }  // keeps torch's alignment
   void copy(void* to, const void* from, Bytes bytes) override { std::memcpy(to, from, bytes); }
   void discard(Bytes offset, Bytes bytes) override {
     // Whole pages only; the neighbours are in use.

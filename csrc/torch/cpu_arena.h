@@ -7,7 +7,7 @@
 
 namespace coop {
 
-// Reserves exactly `bytes` of address space; pages are taken as they are touched.
+// The arena takes exactly `bytes`.
 std::unique_ptr<Memory> make_cpu_memory(Bytes bytes);
 
 // Puts our allocator in front of torch's. Threads where the engine is off are not affected.

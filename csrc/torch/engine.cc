@@ -217,7 +217,7 @@ bool Engine::delete_raw(void* address) {
     bool found = false;
     for (const auto& engine : registry().engines) {
       const char* base = engine->memory_->base();
-      found |= address >= base && address < base + engine->config_.core.budget;
+      found |= address >= base && address < base + engine->memory_->reserved_bytes();
     }
     if (!found) return false;
   }
@@ -358,7 +358,6 @@ void Engine::pin(c10::StorageImpl* impl, const char* reason) {
   if (storage == nullptr) return;
   core_.materialize(storage);
   core_.pin(storage, reason);
-  storage->fixed = true;
 }
 
 void Engine::expose(c10::StorageImpl* impl) {
@@ -375,7 +374,6 @@ void Engine::expose(c10::StorageImpl* impl) {
     if (storage->exposed) return;
     core_.materialize(storage);
     core_.expose(storage);
-    storage->fixed = true;
     if (ours) core_.pin(storage, "its memory is shared with a NumPy array or the like");
   }
   empty_trash();
@@ -384,9 +382,7 @@ void Engine::expose(c10::StorageImpl* impl) {
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
-  if (storage == nullptr) return;
-  core_.unpin(storage);
-  storage->fixed = storage->exposed;
+  if (storage != nullptr) core_.unpin(storage);
 }
 
 void Engine::begin_step() {
@@ -426,7 +422,7 @@ Shortage Engine::shortage(Bytes bytes) {
 // Copies a resident tensor out of the arena.
 bool Engine::move_outside(Storage* storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage->handle);
-  if (storage->fixed || impl == nullptr || find(impl) != storage) return false;
+  if (impl == nullptr || find(impl) != storage) return false;
   c10::DataPtr outside = memory_->allocate_outside(content_bytes(*storage));
   if (!outside) return false;
   memory_->copy(outside.get(), address(*storage->value), content_bytes(*storage));
@@ -443,11 +439,10 @@ std::vector<std::string> Engine::close() {
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    // What is brought back leaves the arena at once, so that there is room for the next. What does
-    // not fit beside everything else gets the arena for itself, and once more after all others: what
-    // only their records kept is gone then.
+    const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
+    if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
+    // What is brought back leaves the arena at once, so that there is room for the next.
     std::unordered_set<Storage*> failed;
-    bool progress = false;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
@@ -456,23 +451,10 @@ std::vector<std::string> Engine::close() {
           break;
         }
       }
-      if (next == nullptr) {
-        if (failed.empty() || !progress) break;
-        failed.clear();
-        lost.clear();
-        progress = false;
-        continue;
-      }
+      if (next == nullptr) break;
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
-        progress = true;
-      } catch (const OutOfBudget& error) {
-        bool moved = false;
-        for (Storage* storage : core_.resident_storages()) moved |= move_outside(storage);
-        if (moved) continue;
-        failed.insert(next);
-        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       } catch (const std::exception& error) {
         failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");

@@ -16,6 +16,7 @@ namespace coop {
 namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+constexpr const char* kOtherDevice = "it reads another device";
 constexpr const char* kForeign =
     "it reads memory that is not torch's own (a NumPy array, for example)";
 
@@ -140,12 +141,19 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (accumulating) root_gradient(stack->back().toTensor());
 }
 
-// A storage as an argument is looked at directly.
+// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
 void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
-    if (!stack[i].isStorage()) continue;
+    const c10::IValue& argument = stack[i];
+    c10::StorageImpl* impl = nullptr;
+    if (argument.isStorage()) {
+      impl = argument.toStorage().unsafeGetStorageImpl();
+    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
+      impl = argument.toTensor().storage().unsafeGetStorageImpl();
+    }
+    if (impl == nullptr) continue;
     try {
-      materialize(stack[i].toStorage().unsafeGetStorageImpl());
+      materialize(impl);
     } catch (const OutOfBudget& error) {
       throw_out_of_budget(info.name, error.replaying, error.shortage);
     }
@@ -234,7 +242,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
       call.understood = false;
     } else if (data.device() != memory_->device()) {
       // Small ones are scalars; the rest are copies from another device.
-      if (tensor.numel() > 1) call.refusal = "it reads another device";
+      if (tensor.numel() > 1) call.refusal = kOtherDevice;
       Engine* other = active_engine(data.device());
       if (other != nullptr && other != this) other->materialize(entry.impl);
     } else if (c10::impl::cow::is_cow_data_ptr(data)) {
@@ -381,7 +389,10 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
                  call.fresh.data(), call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
-      for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      // What comes from another device is an input: a root like any other.
+      if (reason != kOtherDevice) {
+        for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      }
       if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
       if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;

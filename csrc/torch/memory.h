@@ -20,6 +20,8 @@ class Memory {
   // Bytes before every block's content where the host keeps the way back from an address to its
   // storage: torch frees some main memory by address alone (oneDNN's scratch). 0: none.
   virtual Bytes header_bytes() const { return 0; }
+  // Bytes of address space; more than the budget where leaving may need more.
+  virtual Bytes reserved_bytes() const = 0;
   // In the order of the operators of the current stream.
   virtual void copy(void* to, const void* from, Bytes bytes) = 0;
   // A block's bytes are not needed any more: its pages may go back to the system.

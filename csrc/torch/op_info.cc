@@ -171,10 +171,8 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     // Results that are given besides are always written: nothing is left to replay then.
     if (!out) info.writes.assign(arguments.size(), false);
     for (const int i : statistics->second.written) info.writes[i] = true;
-    if (!out) {
-      info.writes_statistics = true;
-      info.training_argument = statistics->second.training;
-    }
+    info.writes_statistics = !out;
+    if (!out) info.training_argument = statistics->second.training;
   }
   for (const bool write : info.writes) info.has_writes |= write;
   info.overwrites = overwriters().count(base) > 0 || (out && only_results);
@@ -187,6 +185,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.passes_through =
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
+  info.takes_storages |= base == "aten::set_";
   info.shares_memory = base == "aten::_lazy_clone";
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);

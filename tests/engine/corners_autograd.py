@@ -342,6 +342,8 @@ def anomaly_mode(seed: int) -> Outcome:
             losses.append(loss.detach())
             try:
                 loss.backward()
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:
                 assert "returned nan values" in str(error)  # noqa: PT017
                 found += 1

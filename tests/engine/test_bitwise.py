@@ -67,7 +67,6 @@ def test_a_program_is_the_same_bits_at_its_peak(name: str, policy: str) -> None:
 @every_program
 def test_a_program_is_the_same_bits_at_60_percent_of_its_peak(name: str, policy: str) -> None:
     fit = fit_at_60_percent(name, policy)
-    assert fit.budget_bytes < reference(PROGRAMS[name]).peak_bytes
     fit.check(reference(PROGRAMS[name]))
 
 

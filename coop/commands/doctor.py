@@ -1,0 +1,183 @@
+"""`python -m coop doctor`: what works here, what does not, and the command that fixes it.
+
+Works where the rest of the package cannot even be imported, so it imports little, and late.
+"""
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+OK, MISSING, BROKEN = "ok", "missing", "broken"
+REINSTALL = "pip install --no-build-isolation -e ."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `missing` is optional, `broken` is not."""
+
+    name: str
+    state: str
+    text: str
+    fix: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Only how to print."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Looks at everything. 0: a budget works here; 1: it does not."""
+    findings = []
+    broken = False
+    for check in CHECKS:
+        # Without torch or the extension, what needs them is not worth a line.
+        if broken and check in NEEDS_EXTENSION:
+            continue
+        found = list(check())
+        broken = broken or any(finding.state == BROKEN for finding in found)
+        findings += found
+    if args.json:
+        print(json.dumps({"works": not broken, "findings": [asdict(f) for f in findings]}))
+    else:
+        for finding in findings:
+            print(f"{finding.state:8}{finding.name:14}{finding.text}")
+            if finding.fix:
+                print(f"{'':22}fix: {finding.fix}")
+    return 1 if broken else 0
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", OK, f"{platform.python_version()} ({sys.executable})")
+    if platform.system() != "Linux":
+        yield Finding("system", BROKEN, f"{platform.system()}, but coop needs Linux")
+
+
+def _packages() -> Iterator[Finding]:
+    for name in ("torch", "numpy", "rich"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            yield Finding(name, BROKEN, f"cannot be imported: {error}", f"pip install {name}")
+        else:
+            version = getattr(module, "__version__", None) or _version(name)
+            yield Finding(name, OK, f"{version} ({Path(str(module.__file__)).parent})")
+
+
+def _extension() -> Iterator[Finding]:
+    try:
+        native = importlib.import_module("coop._native")._C
+    except ImportError as error:
+        text = str(error).removeprefix("coop's native extension ").split(": run `")[0]
+        checkout = Path(__file__).resolve().parents[2]
+        yield Finding("extension", BROKEN, text, f"cd {checkout} && {REINSTALL}")
+        if shutil.which(os.environ.get("CXX", "c++")) is None:
+            yield Finding("compiler", BROKEN, "no C++ compiler", "apt-get install g++")
+        return
+    devices = "CPU and CUDA" if native.has_cuda else "CPU"
+    yield Finding(
+        "extension",
+        OK,
+        f"{native.__name__} for torch {native.torch_version}, {devices} ({native.__file__})",
+    )
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    from coop._native import _C
+    from coop.sizes import format_bytes
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Finding(
+        "cpu", OK, f"{torch.get_num_threads()} threads of torch, {format_bytes(memory)} of memory"
+    )
+    if not torch.cuda.is_available():
+        why = "no GPU is visible" if torch.version.cuda else "this torch was built without CUDA"
+        yield Finding("cuda", MISSING, why + "; budgets are for the CPU's memory here")
+        return
+    for index in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(index)
+        text = f"{device.name}, {format_bytes(device.total_memory)}, CUDA {torch.version.cuda}"
+        if _C.has_cuda:
+            yield Finding(f"cuda:{index}", OK, text)
+        else:
+            text += "; but the extension was built without CUDA (no toolkit was found then)"
+            yield Finding(f"cuda:{index}", MISSING, text, f"CUDA_HOME=/usr/local/cuda {REINSTALL}")
+
+
+def _self_test() -> Iterator[Finding]:
+    """A small training step inside a budget that has to evict, against the same one without."""
+    import torch
+
+    import coop
+
+    def train() -> torch.Tensor:
+        torch.manual_seed(0)
+        sizes = [layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+        model = torch.nn.Sequential(*sizes)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(1024, 256)).square().mean().backward()
+            optimizer.step()
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    expected = train()
+    try:
+        with coop.budget("10MiB") as session:
+            result = train()
+    except Exception as error:  # whatever it is, it is the answer
+        yield Finding("budget", BROKEN, f"a test run failed: {error}".splitlines()[0])
+        return
+    stats = session.stats()
+    if not torch.equal(result, expected) or stats.num_evictions == 0:
+        yield Finding("budget", BROKEN, "a test run gave another result than without a budget")
+        return
+    yield Finding(
+        "budget",
+        OK,
+        f"a test run is bit-identical at {stats.num_evictions} evictions and "
+        f"{stats.num_replays} recomputations",
+    )
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, name, use in (
+        ("plot", "matplotlib", "PNG stills of reports"),
+        ("hf", "transformers", "coop.integrations.hf"),
+        ("lightning", "lightning", "coop.integrations.lightning"),
+    ):
+        if importlib.util.find_spec(name) is None:
+            fix = f"pip install '.[{extra}]'"
+            yield Finding(name, MISSING, f"optional, for {use}", fix)
+        else:
+            yield Finding(name, OK, f"{_version(name)}, for {use}")
+
+
+def _version(distribution: str) -> str:
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(distribution)
+    return "of an unknown version"
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _packages,
+    _extension,
+    _devices,
+    _self_test,
+    _extras,
+)
+NEEDS_EXTENSION = (_devices, _self_test)

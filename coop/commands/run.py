@@ -1,0 +1,246 @@
+"""`python -m coop run`: an unmodified script, or module, inside a budget."""
+
+import argparse
+import atexit
+import contextlib
+import os
+import runpy
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+import coop
+from coop._native import _C
+from coop.commands._arguments import budget_size, output_path
+from coop.session import PolicyName
+from coop.sizes import format_bytes
+
+POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
+DEVICES = ("cpu", "cuda")
+EPILOG = """
+The budget may also come from COOP_BUDGET (and the policy from COOP_POLICY), for workers that
+inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
+"""
+
+
+class _Wrong(Exception):
+    """Input that is wrong, in one line."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, then the script and what belongs to it."""
+    parser.usage = (
+        "coop run --budget BYTES [--device DEVICE] [--policy POLICY] [--report FILE] "
+        "[--snapshot FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
+    )
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--budget", metavar="BYTES", type=budget_size, help="e.g. 8GiB, 600MB; on a GPU also 80%%"
+    )
+    parser.add_argument(
+        "--device", choices=DEVICES, help="whose memory (default: the GPU's, if there is one)"
+    )
+    parser.add_argument("--policy", choices=POLICIES, help="what to evict (default: coop)")
+    parser.add_argument("--report", metavar="FILE", type=output_path, help="write an HTML report")
+    parser.add_argument(
+        "--snapshot", metavar="FILE", type=output_path, help="write a memory_viz snapshot"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no summary at the end")
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs it in this process, so that its exit code and signals are this process's."""
+    try:
+        budget = _budget(args.budget)
+        device = _device(args.device)
+        policy = _policy(args.policy)
+        program = _module(args.script) if args.module else _script(args.script)
+        events = args.report is not None or args.snapshot is not None
+        manager = coop.budget(budget, device=device, policy=policy, events=events)
+        stack = contextlib.ExitStack()
+        session = stack.enter_context(manager)
+    except (_Wrong, ValueError, RuntimeError) as error:
+        print(f"coop run: {error}", file=sys.stderr)
+        return 2
+    os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
+    sys.argv = [args.script, *args.arguments]
+    process = os.getpid()
+    begin = time.perf_counter()
+    exit_code: int | str | None = 0
+    try:
+        program()
+    except SystemExit as error:
+        exit_code = error.code
+    except KeyboardInterrupt:
+        exit_code = 128 + signal.SIGINT
+        if os.getpid() == process:
+            print("coop run: interrupted", file=sys.stderr)
+    except BaseException as error:
+        exit_code = 1
+        error.__traceback__ = _without_own_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+    seconds = time.perf_counter() - begin
+    if os.getpid() != process:
+        stack.pop_all()  # a fork of the script: the budget is its parent's
+        sys.exit(exit_code)
+    try:
+        stack.close()
+    except coop.LostTensorError as error:
+        print(f"coop run: {error}", file=sys.stderr)
+    written = _write_outputs(session, args)
+    if not args.quiet:
+        _print_summary(session, policy, seconds, written)
+    if exit_code == 128 + signal.SIGINT:
+        _die_of_interrupt()
+    sys.exit(exit_code)
+
+
+def _budget(given: str | None) -> str:
+    if given is not None:
+        return given
+    text = os.environ.get("COOP_BUDGET")
+    if not text:
+        raise _Wrong("no budget: give one, as in --budget 8GiB, or set COOP_BUDGET")
+    try:
+        return budget_size(text)
+    except argparse.ArgumentTypeError as error:
+        raise _Wrong(f"COOP_BUDGET: {error}") from None
+
+
+def _device(given: str | None) -> str:
+    text = given or os.environ.get("COOP_DEVICE")
+    if not text:
+        return "cuda" if _C.has_cuda and torch.cuda.is_available() else "cpu"
+    if text not in DEVICES:
+        raise _Wrong(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
+    if text == "cuda" and not torch.cuda.is_available():
+        raise _Wrong("there is no CUDA device here: `coop doctor` says more")
+    return text
+
+
+def _policy(given: PolicyName | None) -> PolicyName:
+    text = given or os.environ.get("COOP_POLICY") or "coop"
+    for policy in POLICIES:
+        if policy == text:
+            return policy
+    raise _Wrong(f"COOP_POLICY: {text!r} is not a policy; choose coop, dtr or dte")
+
+
+# --- what runs ------------------------------------------------------------------------------------
+
+
+def _script(name: str) -> Callable[[], None]:
+    """As `python NAME` would run it."""
+    path = Path(name)
+    if path.is_dir() or path.suffix in (".zip", ".pyz"):
+        if path.is_dir() and not (path / "__main__.py").exists():
+            raise _Wrong(f"cannot run {name!r}: there is no __main__.py in this directory")
+        return lambda: _discard(runpy.run_path(name, run_name="__main__"))
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise _Wrong(f"cannot open {name!r}: {error.strerror}") from None
+
+    def program() -> None:
+        # Not runpy.run_path: the module stays sys.modules["__main__"] until the very end, for
+        # pickle, for worker processes, and for what runs at exit.
+        main = types.ModuleType("__main__")
+        main.__file__ = name
+        main.__loader__ = SourceFileLoader("__main__", name)
+        main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+        code = compile(source, name, "exec", dont_inherit=True)
+        sys.modules["__main__"] = main
+        if not sys.flags.safe_path:
+            sys.path[0] = str(path.resolve().parent)
+        exec(code, main.__dict__)
+
+    return program
+
+
+def _module(name: str) -> Callable[[], None]:
+    """As `python -m NAME` would run it."""
+    folder = str(Path.cwd())
+    if not sys.flags.safe_path and sys.path[0] not in ("", folder):
+        sys.path.insert(0, folder)
+    try:
+        found = find_spec(name) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise _Wrong(f"there is no module named {name!r}")
+
+    return lambda: _discard(runpy.run_module(name, run_name="__main__", alter_sys=True))
+
+
+def _discard(_: object) -> None:
+    pass
+
+
+def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The script's frames: what a traceback shows without coop."""
+    own = (__file__, runpy.__file__, "<frozen runpy>")
+    rest = traceback
+    while rest is not None and rest.tb_frame.f_code.co_filename in own:
+        rest = rest.tb_next
+    return rest
+
+
+def _die_of_interrupt() -> NoReturn:
+    """So that a shell sees what it would see without coop: death by SIGINT."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise AssertionError("not reached")
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path]:
+    written: list[Path] = []
+    title = " ".join([Path(args.script).name, *args.arguments])
+    for path, save in (
+        (args.report, lambda path: session.save_report(path, title)),
+        (args.snapshot, session.save_snapshot),
+    ):
+        if path is None:
+            continue
+        try:
+            save(path)
+            written.append(path)
+        except OSError as error:
+            print(f"coop run: {error}", file=sys.stderr)
+    return written
+
+
+def _print_summary(session: coop.Session, policy: str, seconds: float, written: list[Path]) -> None:
+    stats = session.stats()
+    per_step = f" ({seconds / stats.num_steps:.3g} s each)" if stats.num_steps else ""
+    search_us = stats.search_ns / max(stats.num_searches, 1) / 1e3
+    lines = (
+        f"budget {format_bytes(stats.budget_bytes)}, policy {policy}: peak "
+        f"{format_bytes(stats.peak_bytes)} ({stats.peak_bytes / stats.budget_bytes:.1%})",
+        f"{stats.num_steps} steps{per_step}, {stats.num_operators} operators, {seconds:.1f} s",
+        f"{stats.num_evictions} evictions ({format_bytes(stats.evicted_bytes)}), "
+        f"{stats.num_replays} recomputations, overhead {stats.overhead - 1:.1%} (estimated)",
+        f"{stats.num_searches} searches of {search_us:.1f} us, "
+        f"fragmentation {stats.fragmentation:.1%}",
+        "wrote " + ", ".join(str(path) for path in written)
+        if written
+        else "no report (--report FILE writes one)",
+    )
+    for line in lines:
+        print(f"coop: {line}", file=sys.stderr)

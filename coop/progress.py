@@ -1,0 +1,67 @@
+"""What each step cost, as a dictionary: for TensorBoard, W&B, or a progress bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypedDict
+
+__all__ = ["Step", "StepCallback", "StepMeter"]
+
+
+class Step(TypedDict):
+    """One step: from the end of one optimizer step to the end of the next."""
+
+    step: int
+    step_seconds: float  # wall time
+    overhead: float  # estimated cost of all operators over that of those the program asked for
+    num_operators: int
+    num_replays: int
+    num_evictions: int
+    evicted_bytes: int
+    num_searches: int
+    search_seconds: float
+    fragmentation: float  # mean of free bytes / budget over this step's forced allocations
+    held_bytes: int  # now
+    peak_bytes: int  # so far
+    budget_bytes: int
+
+
+StepCallback = Callable[[Step], object]
+
+
+class StepMeter:
+    """Differences between the statistics of one step and the next."""
+
+    def __init__(self, stats: dict[str, float]) -> None:
+        self._last = stats
+        self._last_seconds = time.perf_counter()
+
+    def measure(self, stats: dict[str, float]) -> Step:
+        """The step that ends now."""
+        last, self._last = self._last, stats
+        now = time.perf_counter()
+        seconds, self._last_seconds = now - self._last_seconds, now
+
+        def more(name: str) -> float:
+            return stats[name] - last[name]
+
+        num_forced = more("num_forced")
+        wasted = stats["fragmentation"] * stats["num_forced"]
+        wasted -= last["fragmentation"] * last["num_forced"]
+        compute_ns = more("compute_ns")
+        return Step(
+            step=int(stats["num_steps"]),
+            step_seconds=seconds,
+            overhead=1 + more("replay_ns") / compute_ns if compute_ns else 1.0,
+            num_operators=int(more("num_operators")),
+            num_replays=int(more("num_replays")),
+            num_evictions=int(more("num_evictions")),
+            evicted_bytes=int(more("evicted_bytes")),
+            num_searches=int(more("num_searches")),
+            search_seconds=more("search_ns") / 1e9,
+            fragmentation=wasted / num_forced if num_forced else 0.0,
+            held_bytes=int(stats["held_bytes"]),
+            peak_bytes=int(stats["peak_bytes"]),
+            budget_bytes=int(stats["budget_bytes"]),
+        )

@@ -1,0 +1,96 @@
+"""One HTML file that needs nothing else: no network, no library, no other file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import zlib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coop.files import write_whole
+from coop.recording import Recording
+from coop.report.timeline import Timeline, make_timeline
+
+__all__ = ["save_report"]
+
+
+def save_report(recording: Recording, path: str | Path, title: str = "") -> None:
+    """Write the report; whole, or not at all."""
+    write_whole(path, render(recording, title).encode())
+
+
+def render(recording: Recording, title: str = "") -> str:
+    """The text of the page."""
+    timeline = make_timeline(recording)
+    columns, layout = _columns(timeline)
+    facts = {
+        "title": title or "coop",
+        "policy": recording.policy,
+        "device": recording.device,
+        "stats": recording.stats,
+        "num_dropped": recording.num_dropped,
+        "num_lives": timeline.num_lives,
+        "end_ns": timeline.end_ns,
+        "steps": timeline.steps,
+        "by_operator": timeline.by_operator,
+        "most_recomputed": timeline.most_recomputed,
+        "pins": timeline.pins,
+        "failures": [failure.message for failure in recording.failures],
+        "operators": recording.operator_names,
+        "layout": layout,
+    }
+    page = resources.files("coop.report")
+    parts = {
+        "TITLE": html.escape(title or "coop"),
+        "STYLE": (page / "page.css").read_text(),
+        "SCRIPT": (page / "page.js").read_text(),
+        # `<` would end the element that holds the text.
+        "FACTS": json.dumps(facts).replace("<", "\\u003c"),
+        "COLUMNS": base64.b64encode(zlib.compress(columns, 6)).decode(),
+    }
+    # In one pass: a title may look like a name.
+    text = (page / "page.html").read_text()
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda name: parts[name[1]], text)
+
+
+def _columns(timeline: Timeline) -> tuple[bytes, list[dict[str, Any]]]:
+    """All columns one after the other, each at a multiple of 8 bytes; and where each one is."""
+    lives = timeline.lives
+    flags = lives.block_class | lives.end << 3 | lives.recomputed << 5 | lives.pinned << 6
+    columns: dict[str, npt.NDArray[Any]] = {
+        "begin": lives.begin_ns.astype("<f8"),
+        "end": lives.end_ns.astype("<f8"),
+        "offset": lives.offset.astype("<f8"),
+        "bytes": lives.bytes.astype("<f8"),
+        "op": lives.op.astype("<i4"),
+        "value": lives.value.astype("<f8"),
+        "cost": lives.cost_ns.astype("<f4"),
+        "number": np.minimum(lives.number, 65535).astype("<u2"),
+        "flags": flags.astype("u1"),
+        "curve_time": timeline.curve[:, 0].astype("<f8"),
+        "curve_least": timeline.curve[:, 1].astype("<f8"),
+        "curve_most": timeline.curve[:, 2].astype("<f8"),
+        "forced_time": timeline.forced[:, 0].astype("<f8"),
+        "forced_free": timeline.forced[:, 1].astype("<f4"),
+    }
+    content = bytearray()
+    layout = []
+    for name, column in columns.items():
+        layout.append(
+            {
+                "name": name,
+                "type": column.dtype.str.lstrip("<|"),
+                "offset": len(content),
+                "length": len(column),
+            }
+        )
+        content += column.tobytes()
+        content += bytes(-len(content) % 8)
+    return bytes(content), layout
