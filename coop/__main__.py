@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,7 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_arguments(parsers[arguments[0]])
     args = parser.parse_args(arguments)
     assert module is not None  # a command is required, and it comes first
-    exit_code: int = module.run(args)
+    try:
+        exit_code: int = module.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough (`| head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return exit_code
 
 

@@ -46,7 +46,7 @@ class _Stopped(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How long, where the report goes, how to print."""
-    parser.add_argument("--steps", metavar="N", type=_steps, default=10, help="default: 10")
+    parser.add_argument("--steps", metavar="N", type=_steps, default=8, help="default: 8")
     parser.add_argument(
         "--report",
         metavar="FILE",

@@ -27,7 +27,7 @@ struct Storage {
   uint32_t writers = 0;  // running operators that write it: they outlive its death
   bool dead = false;     // it died while one of them ran
   const char* pin_reason = nullptr;
-  bool exposed = false;    // its memory is shared with others, who may write it unseen
+  bool exposed = false;  // its memory is shared with others, who may write it unseen
 };
 
 // One input of one record, linked into the list of all records that read the same value.

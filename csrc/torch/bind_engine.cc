@@ -66,7 +66,8 @@ void bind_engine(py::module_& m) {
       error.restore();
     }
   });
-  m.def("set_error_factory", [](py::object make_error) { g_make_error = make_error.release().ptr(); });
+  m.def("set_error_factory",
+        [](py::object make_error) { g_make_error = make_error.release().ptr(); });
   m.def("allow_replay", &allow_replay);
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
@@ -118,9 +119,10 @@ void bind_engine(py::module_& m) {
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
-      .def("owns", [](Engine& engine, const at::Tensor& t) {
-        return t.defined() && t.has_storage() && engine.find(storage_of(t)) != nullptr;
-      })
+      .def("owns",
+           [](Engine& engine, const at::Tensor& t) {
+             return t.defined() && t.has_storage() && engine.find(storage_of(t)) != nullptr;
+           })
       .def("is_resident",
            [](Engine& engine, const at::Tensor& t) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
@@ -184,8 +186,8 @@ void bind_engine(py::module_& m) {
 #ifdef COOP_CUDA
   m.attr("has_cuda") = true;
   m.def("install_cuda", [](py::object configure) {
-    // configure(device) -> (Config, DeviceProfile, measure, paranoid); called when a device is first
-    // used.
+    // configure(device) -> (Config, DeviceProfile, measure, paranoid); called when a device is
+    // first used.
     auto* callable = new py::object(std::move(configure));
     install_cuda_allocator([callable](int device) {
       py::gil_scoped_acquire gil;

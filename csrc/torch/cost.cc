@@ -24,8 +24,8 @@ double bmm_flops(const at::Tensor& a, const at::Tensor& b) {
   return 2.0 * product(a.sizes()) * static_cast<double>(b.size(2));
 }
 
-// One multiplication and one addition for every element of the filter at every place it visits: those
-// of the output, or of the input of a transposed convolution.
+// One multiplication and one addition for every element of the filter at every place it visits:
+// those of the output, or of the input of a transposed convolution.
 double convolution_flops(c10::IntArrayRef input, c10::IntArrayRef weight, c10::IntArrayRef output,
                          bool transposed) {
   return 2.0 * static_cast<double>(input[0]) * product(transposed ? input : output, 2) *

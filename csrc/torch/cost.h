@@ -1,8 +1,8 @@
 // What an operator costs: a roofline over its floating-point operations and the bytes it moves.
 #pragma once
 
-#include <ATen/core/stack.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
 
 #include "core/types.h"
 #include "torch/op_info.h"
@@ -10,13 +10,14 @@
 namespace coop {
 
 struct DeviceProfile {
-  double flops_per_ns = 60;        // float32
-  double half_flops_per_ns = 60;   // bfloat16 and float16
+  double flops_per_ns = 60;       // float32
+  double half_flops_per_ns = 60;  // bfloat16 and float16
   double bytes_per_ns = 8;
   double launch_ns = 1000;
 };
 
-// Floating-point operations by torch's own formulas (torch.utils.flop_counter), 0 where it has none.
+// Floating-point operations by torch's own formulas (torch.utils.flop_counter), 0 where it has
+// none.
 double count_flops(const OpInfo& info, const c10::IValue* arguments, const c10::IValue* results);
 
 Cost roofline(const DeviceProfile& profile, double flops, bool half, double bytes);

@@ -1,4 +1,5 @@
-// The arena in main memory, and the allocator that torch's CPU tensors come from while it is in use.
+// The arena in main memory, and the allocator that torch's CPU tensors come from while it is in
+// use.
 #pragma once
 
 #include <memory>

@@ -34,7 +34,7 @@ Registry& registry() {
 
 // Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
 bool& throws_on_access(c10::StorageImpl& impl);
-template <bool c10::StorageImpl::*Flag>
+template <bool c10::StorageImpl::* Flag>
 struct Exposed {
   friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
 };
@@ -312,7 +312,8 @@ bool Engine::is_shared(c10::StorageImpl* impl) {
   return found != externals_.end() && found->second.storage->exposed;
 }
 
-// Lets go of external memory that no record reads any more. Called unlocked: letting go may destroy.
+// Lets go of external memory that no record reads any more. Called unlocked: letting go may
+// destroy.
 void Engine::sweep_externals() {
   std::vector<c10::Storage> garbage;
   const std::lock_guard<std::mutex> guard(mutex_);
@@ -441,22 +442,20 @@ std::vector<std::string> Engine::close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
     if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
-    // What is brought back leaves the arena at once, so that there is room for the next.
-    std::unordered_set<Storage*> failed;
+    // What is brought back leaves the arena at once, so that there is room for the next; what fails
+    // is tried once more after all others, when what only their records kept is gone.
+    std::unordered_map<Storage*, int> attempts;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
-        if (failed.count(storage) == 0) {
-          next = storage;
-          break;
-        }
+        if (next == nullptr || attempts[storage] < attempts[next]) next = storage;
       }
-      if (next == nullptr) break;
+      if (next == nullptr || attempts[next] == 2) break;
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
       } catch (const std::exception& error) {
-        failed.insert(next);
+        if (++attempts[next] < 2) continue;
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       }
     }

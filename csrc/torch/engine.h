@@ -50,7 +50,7 @@ struct TensorArgument {
   Storage* storage = nullptr;  // null: external
   Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
-  bool dense = false;  // every element has bytes of its own, with none between them
+  bool dense = false;          // every element has bytes of its own, with none between them
   bool written = false;
 };
 
@@ -61,8 +61,8 @@ struct Call {
   std::vector<Storage*> storages;  // inputs in the arena
   std::vector<c10::IValue> arguments;
   Operation operation;
-  bool records = true;         // a record is possible
-  bool understood = true;      // all arguments can be frozen
+  bool records = true;     // a record is possible
+  bool understood = true;  // all arguments can be frozen
   const char* refusal = nullptr;
   RngState rng;
   Side side = Side::kRight;
@@ -83,8 +83,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // --- the way of an operator ------------------------------------------------------------------
   void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-  // --- the allocator ------------------------------------------------------------------------------
-  c10::DataPtr allocate(Bytes bytes);  // throws BudgetExceeded
+  // --- the allocator
+  // ------------------------------------------------------------------------------
+  c10::DataPtr allocate(Bytes bytes);         // throws BudgetExceeded
   static void delete_storage(void* context);  // a Storage
   static void delete_address(void* context);  // the address of the content, behind a header
   // Frees what was allocated here by its address alone. False: it is not an arena's.
@@ -163,7 +164,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::vector<Record*> trash_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
-  std::atomic<bool> shared_externals_{false};  // whether any was exposed
+  std::atomic<bool> shared_externals_{false};        // whether any was exposed
   std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};

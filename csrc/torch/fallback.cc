@@ -72,9 +72,9 @@ class RunScope {
 
 // Memory that others can write behind torch's back: NumPy arrays and other foreign buffers.
 bool is_foreign(const c10::DataPtr& data) {
-  static const c10::DeleterFnPtr foreign =
-      c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::kCPU)
-          .get_deleter();
+  static const c10::DeleterFnPtr foreign = c10::InefficientStdFunctionContext::makeDataPtr(
+                                               nullptr, [](void*) {}, c10::kCPU)
+                                               .get_deleter();
   return data.get_deleter() == foreign;
 }
 
@@ -170,9 +170,8 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   // What an optimizer writes in place becomes a root: there is nothing to freeze.
   const bool optimizing = is_optimizing();
   call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
-  const bool writes =
-      info.training_argument < 0 ||
-      (arguments[info.training_argument].isBool() && arguments[info.training_argument].toBool());
+  const bool writes = info.training_argument < 0 || (arguments[info.training_argument].isBool() &&
+                                                     arguments[info.training_argument].toBool());
   for (size_t i = 0; i < num_arguments; ++i) {
     const c10::IValue& argument = arguments[i];
     if (info.arguments[i] == ArgumentKind::kOther || argument.isNone()) continue;
@@ -194,8 +193,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
-void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument,
-                        int32_t list_index) {
+void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index) {
   TensorArgument& entry = call.tensors.emplace_back();
   entry.frozen.argument = static_cast<int32_t>(argument);
   entry.frozen.list_index = list_index;
@@ -371,9 +369,8 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     collect_fresh(call, stack, num_results);
     Cost cost = measured;
     if (!config_.measure) {
-      const double flops = info.flops == FlopFormula::kNone
-                               ? 0
-                               : count_flops(info, call.arguments.data(), results);
+      const double flops =
+          info.flops == FlopFormula::kNone ? 0 : count_flops(info, call.arguments.data(), results);
       cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
     }
     bool recordable = false;
@@ -385,8 +382,8 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (recordable && call.records && call.refusal == nullptr && call.understood) {
       frozen = freeze(call, op, keys);
     }
-    core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(),
-                 call.fresh.data(), call.fresh.size(), cost);
+    core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
+                 call.fresh.size(), cost);
     if (recordable && frozen == nullptr) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
@@ -502,7 +499,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
 void Engine::replay(Record& base, Storage** outputs) {
   auto& record = static_cast<FrozenCall&>(base);
   const size_t num_fresh = record.num_fresh;
-  std::vector<Storage*> scratch;                       // freed after the run
+  std::vector<Storage*> scratch;                        // freed after the run
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
   const int64_t begin_serial = core_.last_serial();
   auto clean_up = [&] {
@@ -575,8 +572,7 @@ void Engine::replay(Record& base, Storage** outputs) {
         }
       }
       const c10::impl::ForceDispatchKeyGuard dispatch(
-          record.dispatch.included_,
-          record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
+          record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
       const FlagsGuard flags(record.flags);
       std::optional<RngState::Guard> rng;
       if (record.rng.is_set()) rng.emplace(record.rng);
@@ -603,9 +599,9 @@ void Engine::replay(Record& base, Storage** outputs) {
       TORCH_CHECK(found == num_fresh, "coop: a replay of ", record.info->name,
                   " made fewer results than before");
       for (size_t i = 0; i < num_fresh; ++i) {
-        TORCH_CHECK(record.outputs[i] == nullptr ||
-                        record.outputs[i]->bytes == outputs[i]->value->bytes,
-                    "coop: a replay of ", record.info->name, " made a result of another size");
+        TORCH_CHECK(
+            record.outputs[i] == nullptr || record.outputs[i]->bytes == outputs[i]->value->bytes,
+            "coop: a replay of ", record.info->name, " made a result of another size");
       }
     } catch (...) {
       failure = std::current_exception();
@@ -655,16 +651,14 @@ void Engine::root_gradient(const at::Tensor& tensor) {
 
 void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
   if (!warned_.insert(info.id).second) return;
-  TORCH_WARN("coop: results of ", info.name, " stay in memory (", bytes, " bytes now): ", refusal,
-             ". ",
-             info.warns ? "If it is deterministic and writes only what its schema says, "
-                          "coop.allow_replay(\"" +
-                              info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
-                        : "Clone the input under the budget to let them be recomputed.");
+  TORCH_WARN(
+      "coop: results of ", info.name, " stay in memory (", bytes, " bytes now): ", refusal, ". ",
+      info.warns ? "If it is deterministic and writes only what its schema says, "
+                   "coop.allow_replay(\"" +
+                       info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
+                 : "Clone the input under the budget to let them be recomputed.");
 }
 
-TORCH_LIBRARY_IMPL(_, Fake, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>());
-}
+TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>()); }
 
 }  // namespace coop

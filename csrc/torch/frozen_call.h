@@ -45,7 +45,7 @@ struct FrozenCall final : Record {
 
   c10::OperatorHandle op;
   const OpInfo* info = nullptr;
-  c10::DispatchKeySet keys;                 // as dispatched, below our own
+  c10::DispatchKeySet keys;                     // as dispatched, below our own
   c10::impl::LocalDispatchKeySet dispatch{{}};  // the thread's, as it was
   Flags flags;
   RngState rng;

@@ -36,9 +36,9 @@ const std::unordered_map<std::string, StatisticsWriter>& statistics_writers() {
 // Written in full, never read: the old content need not come back for a replay.
 const std::unordered_set<std::string>& overwriters() {
   static const auto* table = new std::unordered_set<std::string>{
-      "aten::zero_",      "aten::fill_",        "aten::copy_",      "aten::normal_",
-      "aten::uniform_",   "aten::random_",      "aten::bernoulli_", "aten::exponential_",
-      "aten::geometric_", "aten::log_normal_",  "aten::cauchy_",
+      "aten::zero_",      "aten::fill_",       "aten::copy_",      "aten::normal_",
+      "aten::uniform_",   "aten::random_",     "aten::bernoulli_", "aten::exponential_",
+      "aten::geometric_", "aten::log_normal_", "aten::cauchy_",
   };
   return *table;
 }
@@ -62,8 +62,7 @@ const std::unordered_map<std::string, FlopFormula>& flop_formulas() {
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
        FlopFormula::kAttentionBackward},
       {"aten::_scaled_dot_product_flash_attention_backward", FlopFormula::kAttentionBackward},
-      {"aten::_scaled_dot_product_efficient_attention_backward",
-       FlopFormula::kAttentionBackward},
+      {"aten::_scaled_dot_product_efficient_attention_backward", FlopFormula::kAttentionBackward},
       {"aten::_scaled_dot_product_cudnn_attention_backward", FlopFormula::kAttentionBackward},
       {"aten::_cudnn_rnn", FlopFormula::kRnn},
       {"aten::_cudnn_rnn_backward", FlopFormula::kRnn},
@@ -76,10 +75,11 @@ const std::unordered_map<std::string, FlopFormula>& flop_formulas() {
 // Only geometry changes: no bytes are read or written.
 const std::unordered_set<std::string>& geometry_changers() {
   static const auto* table = new std::unordered_set<std::string>{
-      "aten::set_",         "aten::as_strided_", "aten::t_",         "aten::transpose_",
-      "aten::squeeze_",     "aten::unsqueeze_",  "aten::detach_",    "aten::swapaxes_",
-      "aten::swapdims_",    "aten::requires_grad_", "aten::rename_", "aten::is_pinned",
-      "aten::record_stream", "aten::is_same_size", "aten::_has_same_storage_numel", 
+      "aten::set_",           "aten::as_strided_",  "aten::t_",
+      "aten::transpose_",     "aten::squeeze_",     "aten::unsqueeze_",
+      "aten::detach_",        "aten::swapaxes_",    "aten::swapdims_",
+      "aten::requires_grad_", "aten::rename_",      "aten::is_pinned",
+      "aten::record_stream",  "aten::is_same_size", "aten::_has_same_storage_numel",
   };
   return *table;
 }
@@ -120,7 +120,7 @@ ArgumentKind kind_of(const c10::TypePtr& type) {
       return kind_of(type->castRaw<c10::OptionalType>()->getElementType());
     case c10::TypeKind::ListType: {
       const ArgumentKind element = kind_of(type->castRaw<c10::ListType>()->getElementType());
-      return element == ArgumentKind::kTensor ? ArgumentKind::kTensorList
+      return element == ArgumentKind::kTensor  ? ArgumentKind::kTensorList
              : element == ArgumentKind::kOther ? ArgumentKind::kOther
                                                : ArgumentKind::kOpaque;
     }
@@ -178,10 +178,9 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.overwrites = overwriters().count(base) > 0 || (out && only_results);
 
   // A composite operator that reaches us (inference mode) is made of operators that do too.
-  const bool composite =
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+                         !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   info.passes_through =
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
@@ -232,8 +231,8 @@ Table& table() {
 }  // namespace
 
 const OpInfo& op_info(const c10::OperatorHandle& op) {
-  // A direct-mapped cache per thread: no lock and no search on the way of an operator. The hash of a
-  // handle is the address of its definition, so equal hashes are equal operators.
+  // A direct-mapped cache per thread: no lock and no search on the way of an operator. The hash of
+  // a handle is the address of its definition, so equal hashes are equal operators.
   struct Entry {
     size_t hash = 0;
     int64_t generation = -1;

@@ -32,26 +32,26 @@ struct OpInfo {
 
   // Touches no bytes, or is made of operators that come by themselves: redispatched as it is.
   bool passes_through = false;
-  // Why a replay is refused; null when it is allowed (Rule 9). `warns` when the user can do something
-  // about it.
+  // Why a replay is refused; null when it is allowed (Rule 9). `warns` when the user can do
+  // something about it.
   const char* refusal = nullptr;
   bool warns = false;
-  bool seeded = false;      // draws from a generator (Rule 8)
-  bool expensive = false;   // matrix products, convolutions, attention: the left side
+  bool seeded = false;     // draws from a generator (Rule 8)
+  bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool has_fresh_outputs = false;
-  bool accumulates = false;  // what AccumulateGrad calls (Rule 11)
-  bool shares_memory = false;  // gives the memory of its inputs another owner
+  bool accumulates = false;     // what AccumulateGrad calls (Rule 11)
+  bool shares_memory = false;   // gives the memory of its inputs another owner
   bool takes_storages = false;  // not tensors over them
   FlopFormula flops = FlopFormula::kNone;
 
   size_t num_results = 0;
   std::vector<ArgumentKind> arguments;
-  std::vector<bool> writes;      // by argument, from the schema or from the table of hidden writes
+  std::vector<bool> writes;  // by argument, from the schema or from the table of hidden writes
   bool has_writes = false;
-  bool overwrites = false;       // what it writes, it does not read
+  bool overwrites = false;         // what it writes, it does not read
   bool writes_statistics = false;  // Rule 7: what it writes, its results do not depend on
   int training_argument = -1;      // it does so only when this one is true
-  int dropout_argument = -1;     // replay is refused when this one is not zero
+  int dropout_argument = -1;       // replay is refused when this one is not zero
   int generator_argument = -1;
 };
 

@@ -107,7 +107,8 @@ def test_a_program_of_another_shape_for_every_seed_is_the_same_bits(name: str) -
     for seed in (1, 2, 3):
         expected = run_plain(program, seed=seed)
         _, ample = run_budgeted(program, 2**30, seed=seed)
-        actual, stats = run_budgeted(program, rounded(0.6 * ample.peak_bytes), seed=seed)
+        # At 60% a single path may need more than there is.
+        actual, stats = run_budgeted(program, rounded(0.75 * ample.peak_bytes), seed=seed)
         assert_identical(expected, actual)
         assert stats.num_evictions > 0
 

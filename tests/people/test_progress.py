@@ -109,7 +109,7 @@ def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_ten_line_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
     guide = (ROOT / "docs" / "guide.md").read_text()
     code = guide.split("## A ten-line example\n```python\n")[1].split("```")[0]
-    assert len([line for line in code.splitlines() if line]) == 10
+    assert len([line for line in code.splitlines() if line]) <= 10
     exec(compile(code, "guide.md", "exec"), {})
     evictions, words, overhead = capsys.readouterr().out.partition(" evictions, overhead ")
     assert words
