@@ -42,10 +42,11 @@ test: venv build build-debug  ## lint, then all tests on the release build and t
 	COOP_DEBUG=0 $(PY) -m pytest
 	COOP_DEBUG=1 $(PY) -m pytest -m debug_build
 
+# Goes on where it was stopped, on the same build; OPERATORS="--jobs 16" uses more processes.
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
-	COOP_DEBUG=0 $(PY) -m tests.operators.survey --all
+	COOP_DEBUG=0 $(PY) -m tests.operators.survey $(OPERATORS)
 
-# Goes on where it was stopped; FUZZ="--operators 10000000" runs more.
+# The same; FUZZ="--operators 10000000 --jobs 2" runs more.
 fuzz: build  ## run random programs, 1,000,000 operators in all
 	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
 
