@@ -12,14 +12,15 @@ RELEASE_STAMP := build/.stamp-release
 DEBUG_STAMP := build/.stamp-debug
 # Directories are listed too: theirs is the time stamp that changes when a file is removed.
 NATIVE := setup.py $(shell find csrc 2>/dev/null)
-CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
+CLANG_FORMAT = find csrc benchmarks tests -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators fuzz lint format bench-core bench-engine demo clean
+.PHONY: help venv build build-debug test test-operators fuzz sanitize fuzz-core lint format bench-core \
+	bench-engine demo clean
 
 help:  ## print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
 $(VENV_STAMP): requirements-dev.txt
@@ -49,6 +50,33 @@ test-operators: build  ## run torch's operator database with everything evicted;
 # The same; FUZZ="--operators 10000000 --jobs 2" runs more.
 fuzz: build  ## run random programs, 1,000,000 operators in all
 	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
+
+# The core alone, which needs no torch: its fuzz drivers with random bytes, on any compiler.
+SANITIZERS := -fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero \
+	-fno-sanitize-recover=all
+DRIVER_FLAGS := -std=c++20 -O1 -g -DCOOP_DEBUG=1 -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror -Icsrc
+DRIVER_SOURCES := $(wildcard csrc/core/*.cc csrc/core/*.h) tests/core/native/input.h
+SEQUENCES ?= 2000
+sanitize: build/sanitize/arena build/sanitize/core  ## run the core's fuzz drivers under ASan and UBSan
+	build/sanitize/arena 1 $(SEQUENCES)
+	build/sanitize/core 1 $(SEQUENCES)
+build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(DRIVER_SOURCES)
+	@mkdir -p $(@D)
+	$(CXX) $(DRIVER_FLAGS) $(SANITIZERS) $(filter %.cc,$^) -o $@
+
+# The same drivers with libFuzzer, and the trace reader with atheris. Needs clang (Debian: clang
+# and libfuzzer-14-dev) and `pip install atheris`. What was found first is kept in build/corpus.
+FUZZ_SECONDS ?= 300
+FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -verbosity=0
+fuzz-core: venv build build/fuzz/arena build/fuzz/core  ## fuzz the core and the trace reader, guided by coverage
+	@mkdir -p build/corpus/arena build/corpus/core build/corpus/trace
+	build/fuzz/arena $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/arena- build/corpus/arena
+	build/fuzz/core $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/core- build/corpus/core
+	COOP_DEBUG=0 $(PY) -m tests.core.fuzz_trace $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/trace- \
+		build/corpus/trace
+build/fuzz/%: tests/core/native/fuzz_%.cc $(DRIVER_SOURCES)
+	@mkdir -p $(@D)
+	clang++ $(DRIVER_FLAGS) $(SANITIZERS) -fsanitize=fuzzer $(filter %.cc,$^) -o $@
 
 lint: venv  ## check formatting, style and types
 	$(PY) -m ruff check .

@@ -34,7 +34,8 @@ Bytes Arena::place(Value* value, Bytes bytes, Side side) {
   }
   held_ += bytes;
   if (held_ > peak_) peak_ = held_;
-  COOP_DEBUG_ASSERT(held_ <= end_ - begin_);
+  // The budget, in every build: a block lies inside the region, and all of them fit it.
+  COOP_ASSERT(held.offset >= begin_ && held.offset + bytes <= end_ && held_ <= end_ - begin_);
   return held.offset;
 }
 
