@@ -16,7 +16,7 @@ CLANG_FORMAT = find csrc benchmarks tests -name '*.cc' -o -name '*.h' | sort | x
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators fuzz sanitize fuzz-core lint format bench-core \
+.PHONY: help venv build build-debug test test-operators fuzz sanitize fuzz-core no-growth lint format bench-core \
 	bench-engine demo clean
 
 help:  ## print the targets
@@ -51,6 +51,9 @@ test-operators: build  ## run torch's operator database with everything evicted;
 fuzz: build  ## run random programs, 1,000,000 operators in all
 	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
 
+no-growth: build  ## train for 10,000 steps and see that nothing grows
+	COOP_DEBUG=0 $(PY) -m tests.engine.no_growth
+
 # The core alone, which needs no torch: its fuzz drivers with random bytes, on any compiler.
 SANITIZERS := -fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero \
 	-fno-sanitize-recover=all
@@ -64,8 +67,8 @@ build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc
 	@mkdir -p $(@D)
 	$(CXX) $(DRIVER_FLAGS) $(SANITIZERS) $(filter %.cc,$^) -o $@
 
-# The same drivers with libFuzzer, and the trace reader with atheris. Needs clang (Debian: clang
-# and libfuzzer-14-dev) and `pip install atheris`. What was found first is kept in build/corpus.
+# The same drivers with libFuzzer, and the trace reader with atheris. Needs clang (Debian: clang,
+# libfuzzer-14-dev). It goes on from build/corpus.
 FUZZ_SECONDS ?= 300
 FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -verbosity=0
 fuzz-core: venv build build/fuzz/arena build/fuzz/core  ## fuzz the core and the trace reader, guided by coverage

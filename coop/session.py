@@ -174,15 +174,13 @@ class Session:
         for callback in list(self._step_callbacks):
             callback(step)
 
-    def _close(self) -> list[str]:
+    def _remember(self) -> None:
+        """Keeps what may be asked for after the end."""
         self._final = self.stats()
         self._pinned = self.pinned_operators()
         if self._recorded:
             self._recording = self.recording()
             self._engine.log_events(False)
-        lost: list[str] = self._engine.close()
-        self._engine = None
-        return lost
 
 
 _session: Session | None = None
@@ -273,15 +271,24 @@ def budget(
     else:
         config = _config(parse_bytes(size), policy, switches, small_bytes, alignment=64)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy, "cpu")
-    if events:
-        session.record_events()
+        engine = _C.Engine.cpu(config, profile, measure_costs, paranoid)
+        session = Session(engine, policy, "cpu")
     try:
+        if _session is None:
+            _start(session)
+        if events:
+            session.record_events()
         yield session
     finally:
-        guards.release()
+        # An interrupt may come at any call: the engine is closed all the same.
         _session = None
-        lost = session._close()
+        engine = session._engine
+        try:
+            guards.release()
+            session._remember()
+        finally:
+            session._engine = None
+            lost = engine.close()
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
@@ -289,11 +296,11 @@ def budget(
         )
 
 
-def _start(engine: Any, policy: PolicyName, device: str) -> Session:
+def _start(session: Session) -> None:
     global _session
-    _session = Session(engine, policy, device)
+    _session = session
     guards.guard(_engine_of)
-    return _session
+    session._engine.activate()
 
 
 _cuda_size: int | str | None = None  # the budget that was installed
@@ -352,8 +359,8 @@ def install(
             f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
         )
     _warm_up(index)
-    session = _start(_C.cuda_engine(index), policy, f"cuda:{index}")
-    _C.set_thread_enabled(True)
+    session = Session(_C.cuda_engine(index), policy, f"cuda:{index}")
+    _start(session)
     return session
 
 

@@ -420,8 +420,11 @@ class TraceWriter:
         self._write({"step": "end"})
 
     def close(self) -> None:
-        self._file.close()
-        self._raw.close()
+        """Ends the file; on a full disk this raises, as writing to it may."""
+        try:
+            self._file.close()
+        finally:
+            self._raw.close()
 
     def __enter__(self) -> "TraceWriter":
         return self

@@ -23,7 +23,8 @@ __all__ = ["save_report"]
 
 def save_report(recording: Recording, path: str | Path, title: str = "") -> None:
     """Write the report; whole, or not at all."""
-    write_whole(path, render(recording, title).encode())
+    # A title may be a file's name, which may be no text.
+    write_whole(path, render(recording, title).encode(errors="replace"))
 
 
 def render(recording: Recording, title: str = "") -> str:

@@ -101,13 +101,15 @@ void bind_engine(py::module_& m) {
           [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid) {
             install_cpu_allocator();
             EngineConfig engine_config{config, profile, measure, paranoid};
-            auto engine = std::make_shared<Engine>(engine_config, make_cpu_memory(config.budget));
-            set_active_engine(c10::kCPU, engine);
-            set_thread_enabled(true);
-            return engine;
+            return std::make_shared<Engine>(engine_config, make_cpu_memory(config.budget));
           },
           py::arg("config"), py::arg("profile"), py::arg("measure") = false,
           py::arg("paranoid") = false)
+      .def("activate",
+           [](std::shared_ptr<Engine> engine) {
+             if (engine->memory().device().is_cpu()) set_active_engine(c10::kCPU, engine);
+             set_thread_enabled(true);
+           })
       .def("close",
            [](Engine& engine) {
              std::vector<std::string> lost;

@@ -466,20 +466,31 @@ std::vector<std::string> Engine::close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
     if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
-    // What is brought back leaves the arena at once, so that there is room for the next; what fails
-    // is tried once more after all others, when what only their records kept is gone.
-    std::unordered_map<Storage*, int> attempts;
+    // What is brought back leaves the arena at once, so that there is room for the next. What fails
+    // is tried again after all others, when what only their records kept is gone, for as long as
+    // any of them came back.
+    std::unordered_set<Storage*> failed;
+    bool progress = false;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
-        if (next == nullptr || attempts[storage] < attempts[next]) next = storage;
+        if (failed.count(storage) != 0) continue;
+        next = storage;
+        break;
       }
-      if (next == nullptr || attempts[next] == 2) break;
+      if (next == nullptr) {
+        if (failed.empty() || !progress) break;
+        failed.clear();
+        lost.clear();
+        progress = false;
+        continue;
+      }
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
+        progress = true;
       } catch (const std::exception& error) {
-        if (++attempts[next] < 2) continue;
+        failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       }
     }
