@@ -70,10 +70,8 @@ _shared: dict[int, StorageWeakRef] = {}
 _prune_at = 64
 
 
-def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> Any:
-    before = owner.__dict__.get(name)
+def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
     setattr(owner, name, wrap(getattr(owner, name)))
-    return before
 
 
 def _before(act: Callable[[Any, Any], None]) -> Callable[[Callable[..., Any]], Any]:
@@ -183,6 +181,7 @@ def watch() -> None:
 def guard(engine_of: EngineOf) -> None:
     """A budget begins. `engine_of` finds the engine for a tensor or a storage."""
     global _engine_of
+    release()  # the last time it may have been interrupted
     _engine_of = engine_of
     _forget_the_dead()
     for storage in _shared.values():
@@ -197,16 +196,18 @@ def guard(engine_of: EngineOf) -> None:
         *((owner, name, _comparing) for owner, name in _COMPARES),
     ]
     for owner, name, wrap in wrappers:
-        _replaced.append((owner, name, _replace(owner, name, wrap)))
+        _replaced.append((owner, name, owner.__dict__.get(name)))
+        _replace(owner, name, wrap)
 
 
 def release() -> None:
-    """The budget ends."""
+    """The budget ends. Can be interrupted anywhere, and called again."""
     global _engine_of
     _engine_of = None
-    for owner, name, before in reversed(_replaced):
-        if before is None:
-            delattr(owner, name)
-        else:
+    while _replaced:
+        owner, name, before = _replaced[-1]
+        if before is not None:
             setattr(owner, name, before)
-    _replaced.clear()
+        elif name in owner.__dict__:
+            delattr(owner, name)
+        _replaced.pop()
