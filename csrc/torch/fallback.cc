@@ -284,6 +284,13 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, i
   if (entry.storage != nullptr) {
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
+    // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
+    const auto end_bytes =
+        static_cast<size_t>(tensor.storage_offset() + tensor.numel()) * tensor.itemsize();
+    TORCH_CHECK(!entry.dense || end_bytes <= entry.storage_bytes || entry.storage_bytes == 0,
+                "coop: a tensor of sizes ", tensor.sizes(), " needs ", end_bytes,
+                " bytes, but its storage has ", entry.storage_bytes,
+                ": torch was resizing it when that failed with an error. Make it anew.");
     call.storages.push_back(entry.storage);
     if (entry.storage->exposed) call.refusal = kForeign;
     return;

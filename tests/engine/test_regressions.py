@@ -184,3 +184,25 @@ def test_an_allocation_outside_of_any_operator_is_out_of_budget_too() -> None:
         session._engine.fail_placement(1)
         with pytest.raises(coop.OutOfBudgetError, match="outside of any operator"):
             torch.get_rng_state()
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_tensor_whose_resizing_failed_halfway_is_refused_and_not_read_beyond_its_end() -> None:
+    """Found by random programs: torch resizes `out=` of a conjugated tensor without an operator,
+    which an evicted one refuses. It has its new sizes then, and its old memory: the next operator
+    crashed."""
+    with coop.budget(1 * MIB, paranoid=True, small_bytes=0) as session:
+        x = value().view(-1)
+        left, result = torch.complex(x, x).conj(), torch.complex(x, x).conj()
+        with pytest.raises(RuntimeError, match=r"coop\.materialize"):
+            torch.cat([left, left], out=result)
+        assert result.shape == (8192,)
+        assert result.untyped_storage().nbytes() == 4096 * 8
+        for use in (torch.sin, lambda t: t[0], lambda t: torch.cat([left, left], out=t)):
+            with pytest.raises(RuntimeError, match=r"needs 65536 bytes, .* has 32768: .* anew"):
+                use(result)
+        coop.pin(left)
+        again = torch.complex(x, x).conj()
+        torch.cat([left, left], out=coop.pin(again))
+        assert session._engine.is_valid()
+    assert torch.equal(again, torch.cat([left, left]))
