@@ -64,7 +64,10 @@ Storage* Core::allocate(Bytes bytes, Side side) {
 // Gives the value a block, or recycles it and throws. `bytes` as asked for.
 void Core::place(Value* value, Bytes bytes, bool small, Side side) {
   try {
-    if (fail_in_ > 0 && --fail_in_ == 0) throw OutOfBudget(shortage(value->bytes));
+    if (failing_ || (fail_in_ > 0 && --fail_in_ == 0)) {
+      failing_ = fail_all_;
+      throw OutOfBudget(shortage(value->bytes));
+    }
     if (!small || !place_small(value)) {
       const Side end = config_.partition ? side : Side::kLeft;
       value->offset = place_or_evict(value, value->bytes, end);
@@ -99,8 +102,8 @@ bool Core::place_small(Value* value) {
   return true;
 }
 
-// For what stays long: at the lowest address where everything can be moved away, or evicted, so that
-// it does not split what lies between the ends.
+// For what stays long: at the lowest address where everything can be moved away, or evicted, so
+// that it does not split what lies between the ends.
 Bytes Core::place_lowest(Value* value, Bytes bytes) {
   Bytes begin = Arena::kNowhere;
   to_evict_.clear();

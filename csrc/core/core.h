@@ -152,9 +152,13 @@ class Core {
     }
   }
 
-  // The n-th placement from now on fails as if nothing could be evicted; 0: none. Returns what was
-  // left of the last such n. For tests of what follows an error.
-  int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
+  // The n-th placement from now on fails as if nothing could be evicted, or that and `all` after
+  // it; 0: none. Returns what was left of the last such n. For tests of what follows an error.
+  int64_t fail_placement(int64_t n, bool all = false) {
+    failing_ = false;
+    fail_all_ = all;
+    return std::exchange(fail_in_, n);
+  }
 
   bool is_valid() const;
 
@@ -239,6 +243,8 @@ class Core {
   double clock_ = 0;
   int32_t current_op_ = 0;
   int64_t fail_in_ = 0;
+  bool fail_all_ = false;
+  bool failing_ = false;
 
   std::deque<Value> values_;
   std::vector<int32_t> unused_values_;

@@ -247,6 +247,20 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
+namespace {
+
+// Where the last of its elements ends in its storage.
+size_t end_bytes(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  int64_t last = tensor.storage_offset();
+  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  return static_cast<size_t>(last + 1) * tensor.itemsize();
+}
+
+}  // namespace
+
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index) {
   TensorArgument& entry = call.tensors.emplace_back();
   entry.frozen.argument = static_cast<int32_t>(argument);
@@ -285,11 +299,9 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, i
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
-    const auto end_bytes =
-        static_cast<size_t>(tensor.storage_offset() + tensor.numel()) * tensor.itemsize();
-    TORCH_CHECK(!entry.dense || end_bytes <= entry.storage_bytes || entry.storage_bytes == 0,
-                "coop: a tensor of sizes ", tensor.sizes(), " needs ", end_bytes,
-                " bytes, but its storage has ", entry.storage_bytes,
+    const size_t end = end_bytes(tensor);
+    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0, "coop: a tensor of sizes ",
+                tensor.sizes(), " needs ", end, " bytes, but its storage has ", entry.storage_bytes,
                 ": torch was resizing it when that failed with an error. Make it anew.");
     call.storages.push_back(entry.storage);
     if (entry.storage->exposed) call.refusal = kForeign;
