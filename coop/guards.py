@@ -160,7 +160,7 @@ def _share(x: torch.Tensor) -> None:
     if _engine_of is not None:
         _engine_of(x).expose(x)
         return
-    storage = StorageWeakRef(x.untyped_storage())
+    storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
     _shared[storage.cdata] = storage
     if len(_shared) >= _prune_at:
         _forget_the_dead()
@@ -168,8 +168,9 @@ def _share(x: torch.Tensor) -> None:
 
 
 def _forget_the_dead() -> None:
-    for key in [key for key, storage in _shared.items() if storage.expired()]:
-        del _shared[key]
+    for key, storage in list(_shared.items()):
+        if storage.expired():  # type: ignore[no-untyped-call]
+            del _shared[key]
 
 
 def watch() -> None:
