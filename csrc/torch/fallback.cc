@@ -104,6 +104,27 @@ bool went_another_way(int64_t failures) {
   return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
 }
 
+// Torch gives a tensor that it resizes (`out=`) its new sizes first. If there was no room for its
+// new memory, it gets its old sizes back: nobody must write its old memory as if it were the new
+// one.
+void restore_sizes(const Call& call) {
+  if (!call.records) return;
+  for (const TensorArgument& entry : call.tensors) {
+    if (!entry.written || !entry.frozen.defined) continue;
+    const FrozenTensor& frozen = entry.frozen;
+    const auto sizes = frozen.geometry.sizes_arrayref();
+    const auto strides = frozen.geometry.strides_arrayref();
+    for_each_tensor(call.arguments[frozen.argument], [&](const at::Tensor& tensor, int32_t index) {
+      if (index != frozen.list_index || (tensor.sizes() == sizes && tensor.strides() == strides)) {
+        return;
+      }
+      const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+      if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) return;
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, frozen.offset);
+    });
+  }
+}
+
 // The leaf whose gradient this thread is accumulating; undefined when it does something else.
 at::Tensor accumulating_leaf() {
   const auto node = torch::autograd::get_current_node();
@@ -418,8 +439,11 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   } catch (const BudgetExceeded&) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
+      // It has given an argument other memory already (`out=` of another size).
+      for (const Write& write : call.operation.writes) call.repeatable &= !write.storage->dead;
       core_.abort(call.operation);
     }
+    restore_sizes(call);
     if (call.rng.is_set()) call.rng.restore();
     throw;
   } catch (...) {

@@ -205,3 +205,18 @@ def test_a_tensor_whose_resizing_failed_halfway_is_refused_and_not_read_beyond_i
         torch.cat([left, left], out=coop.pin(again))
         assert session._engine.is_valid()
     assert torch.equal(again, torch.cat([left, left]))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_result_that_does_not_fit_keeps_its_sizes_and_its_content() -> None:
+    """Found by random programs: torch gives `out=` its new sizes before its new memory. The next
+    operator, or a second attempt at this one, wrote beyond its end."""
+    with coop.budget(1 * MIB, small_bytes=0) as session:
+        x = torch.ones(100_000)
+        result = value()
+        with pytest.raises(coop.OutOfBudgetError):
+            torch.cat([x, x], out=result)
+        assert session._engine.is_valid()
+        assert result.shape == (64, 64)
+        result += 1
+    assert torch.equal(result, value() + 1)

@@ -23,7 +23,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("seed", range(NUM_SEEDS))
+# 175 and 293: an `out=` that did not fit was tried again with its new sizes and its old memory.
+@pytest.mark.parametrize("seed", [*range(NUM_SEEDS), 175, 293])
 def test_a_random_program_is_the_same_bits_or_does_not_fit(seed: int) -> None:
     for trial in random_trials(seed):
         failure = check(trial).failure
