@@ -2,9 +2,9 @@
 #include "core/core.h"
 
 #include <algorithm>
-#include <utility>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "core/check.h"
 
