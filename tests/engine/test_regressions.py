@@ -166,7 +166,7 @@ def test_a_random_operator_that_does_not_fit_draws_nothing() -> None:
         x = value()
         state = torch.get_rng_state()
         for failing in range(1, 8):
-            session._engine.fail_placement(failing, all=True)
+            session._engine.fail_placement(failing)
             try:
                 torch.native_dropout(x, 0.5, True)
                 break
@@ -180,7 +180,7 @@ def test_a_random_operator_that_does_not_fit_draws_nothing() -> None:
 def test_an_allocation_outside_of_any_operator_is_out_of_budget_too() -> None:
     """The state of a generator is made without an operator: it was a plain OutOfMemoryError."""
     with coop.budget(1 * MIB, small_bytes=0) as session:
-        session._engine.fail_placement(1, all=True)
+        session._engine.fail_placement(1)
         with pytest.raises(coop.OutOfBudgetError, match="outside of any operator"):
             torch.get_rng_state()
 

@@ -177,7 +177,7 @@ class Program {
         core.evict_all();
         break;
       case 20:
-        core.fail_placement(1 + input_.below(6), input_.flag());
+        core.fail_placement(1 + input_.below(6));
         break;
       case 21:
         core.fail_placement(0);
