@@ -125,13 +125,11 @@ void bind_engine(py::module_& m) {
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
       .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
       .def("pinned_operators", &Engine::pinned_operators)
-      .def(
-          "fail_placement",
-          [](Engine& engine, int64_t n, bool all) {
-            const std::lock_guard<std::mutex> guard(engine.mutex());
-            return engine.core().fail_placement(n, all);
-          },
-          py::arg("n"), py::arg("all") = false)
+      .def("fail_placement",
+           [](Engine& engine, int64_t n) {
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             return engine.core().fail_placement(n);
+           })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
       // What these take is a tensor or a torch.UntypedStorage.
