@@ -418,7 +418,8 @@ function describe(i) {
   if (flags & 32) lines.push(`recomputation ${data.number[i] - 1} of this value`);
   lines.push(`from ${timeText(data.begin[i])} to ${timeText(data.end[i])}: ${ENDS[(flags >> 3) & 3]}`);
   lines.push(`value ${data.value[i]}`);
-  return { operator: facts.operators[data.op[i]] ?? "outside of operators", text: lines.join("\n") };
+  const [place, code] = facts.sources[data.source[i]] ?? ["", ""];
+  return { operator: facts.operators[data.op[i]] ?? "outside of operators", place, code, text: lines.join("\n") };
 }
 
 const box = document.getElementById("hover");
@@ -426,8 +427,11 @@ const hide = () => { box.hidden = true; };
 function hover(event) {
   const found = data ? pick(event.offsetX, event.offsetY) : -1;
   if (found < 0) return hide();
-  const { operator, text } = describe(found);
-  box.replaceChildren(element("b", operator), document.createTextNode("\n" + text));
+  const { operator, place, code, text } = describe(found);
+  box.replaceChildren(element("b", operator));
+  if (place) box.append("\n" + place);
+  if (code) element("code", code, box);
+  box.append("\n" + text);
   box.hidden = false;
   const { offsetWidth: w, offsetHeight: h } = box;
   box.style.left = Math.min(event.clientX + 14, innerWidth - w - 8) + "px";
@@ -509,8 +513,8 @@ function tables() {
   table("by-operator", ["operator", "runs", "recomputed", "time again", ""],
     top.map((row) => [row.operator, row.runs, row.replays, timeText(row.replay_ns), { share: row.replay_ns / total }]),
     "nothing was recomputed");
-  table("most-recomputed", ["operator", "value", "step", "bytes", "recomputed", "time again"],
-    facts.most_recomputed.map((row) => [row.operator, row.value, row.step + 1, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
+  table("most-recomputed", ["operator", "asked for by", "step", "bytes", "recomputed", "time again"],
+    facts.most_recomputed.map((row) => [row.operator, facts.sources[row.source]?.[0] ?? "", row.step + 1, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
     "nothing was recomputed");
   table("pins", ["reason", "operator", "blocks", "most at once", "at the end"],
     facts.pins.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),

@@ -94,7 +94,7 @@ void Simulator::run_operator(const TraceOperator& op) {
     write.storage = storage(id);
     operation_.writes.push_back(write);
   }
-  core_.set_current_op(op.op);
+  core_.set_origin({op.op, 0});
   core_.begin(operation_, inputs.data(), inputs.size());
 
   auto record = std::make_unique<SimulatedRecord>();

@@ -10,7 +10,7 @@ import torch
 
 import coop
 from coop.events import EVENT_DTYPE, EventKind
-from coop.recording import Recording
+from coop.recording import Recording, SourceLine
 
 MIB = 2**20
 
@@ -77,6 +77,7 @@ def large_recording(num_blocks: int) -> Recording:
     return Recording(
         events=events[order],
         operator_names=[f"aten::operator{index}" for index in range(7)],
+        sources=[SourceLine("", "", 0, False)],
         pin_reasons=[],
         num_dropped=0,
         stats=stats,
