@@ -8,6 +8,7 @@ PY := $(VENV)/bin/python
 export MAX_JOBS ?= $(shell nproc)
 
 VENV_STAMP := $(VENV)/.stamp
+TOOLS_STAMP := $(VENV)/.stamp-tools
 RELEASE_STAMP := build/.stamp-release
 DEBUG_STAMP := build/.stamp-debug
 # Directories are listed too: theirs is the time stamp that changes when a file is removed.
@@ -21,9 +22,12 @@ CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
-$(VENV_STAMP): requirements-dev.txt
+venv: $(TOOLS_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
+$(VENV_STAMP): requirements.txt
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -r requirements.txt
+	@touch $@
+$(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
 	$(PY) -m pip install --quiet -r requirements-dev.txt
 	@touch $@
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -32,6 +33,10 @@ def supported_device() -> str:
 def main(job: dict[str, Any]) -> int:
     """Runs the job: `num_steps`, and for a run in a budget `budget_bytes`, `policy`, `report`."""
     budget_bytes, num_steps = job["budget_bytes"], job["num_steps"]
+    if job["device"] == "cuda":
+        # Kernels that add in any order would make two plain runs differ.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True, warn_only=True)
     losses: list[str] = []
     seconds: list[float] = []
     model = None

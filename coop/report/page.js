@@ -211,7 +211,22 @@ function drawArena(strip) {
   context.drawImage(layer, plot.x, plot.y, plot.w, plot.h);
   stepLines(strip, true);
   frame(strip, bytesText(view.a1), bytesText(Math.max(view.a0, 0)));
+  addressAxis(strip);
   timeAxis(strip);
+}
+
+// Round addresses between the ends.
+function addressAxis(strip) {
+  const { context, plot } = strip;
+  const span = view.a1 - view.a0;
+  const tick = 2 ** Math.ceil(Math.log2(span / 6));
+  context.fillStyle = style("--quiet");
+  context.textAlign = "right";
+  for (let a = Math.ceil(view.a0 / tick) * tick; a <= view.a1; a += tick) {
+    const y = plot.y + plot.h * (1 - (a - view.a0) / span);
+    context.fillRect(plot.x - 4, y, 4, 1);
+    if (y > plot.y + 20 && y < plot.y + plot.h - 14) context.fillText(bytesText(a), plot.x - 6, y + 4);
+  }
 }
 
 function timeAxis(strip) {
@@ -304,7 +319,7 @@ function drawForced(strip) {
   for (let i = 0; i < data.forced_time.length; i++) {
     const x = X(data.forced_time[i], plot);
     if (x < plot.x || x > plot.x + plot.w) continue;
-    context.fillRect(x - 1, plot.y + plot.h * (1 - data.forced_free[i] / most) - 1, 2, 2);
+    context.fillRect(x - 1.5, plot.y + plot.h * (1 - data.forced_free[i] / most) - 1.5, 3, 3);
   }
   context.globalAlpha = 1;
   frame(strip, percent(most), "0");
@@ -450,7 +465,7 @@ function header() {
     ["budget", bytesText(s.budget_bytes)], ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`],
     ["steps", s.num_steps], ["operators", s.num_operators], ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`],
     ["recomputations", s.num_replays], ["overhead, estimated", percent(overhead)], ["fragmentation", percent(s.fragmentation)],
-    ["searches", s.num_searches ? `${s.num_searches} of ${timeText(s.search_ns / s.num_searches)}` : 0], ["copies", s.num_copies],
+    ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0], ["copies", s.num_copies],
   ];
   for (const [name, value] of numbers) {
     const part = element("div", "", document.getElementById("numbers"));
@@ -498,7 +513,11 @@ function table(id, headings, rows, none) {
     const line = element("tr", "", parent);
     for (const cell of row) {
       const made = element("td", typeof cell === "object" ? "" : cell, line);
-      if (typeof cell === "object") { made.className = "bar"; element("i", "", made).style.width = percent(cell.share); }
+      if (typeof cell === "object") {
+        made.className = "bar";
+        element("i", "", made).style.width = `calc(${cell.share} * (100% - 48px))`;
+        made.append(percent(cell.share));
+      }
     }
   }
 }
@@ -510,7 +529,7 @@ function tables() {
     const sum = (key) => rest.reduce((all, row) => all + row[key], 0);
     top.push({ operator: `${rest.length} others`, replays: sum("replays"), runs: sum("runs"), replay_ns: sum("replay_ns") });
   }
-  table("by-operator", ["operator", "runs", "recomputed", "time again", ""],
+  table("by-operator", ["operator", "runs", "recomputed", "time again", "share"],
     top.map((row) => [row.operator, row.runs, row.replays, timeText(row.replay_ns), { share: row.replay_ns / total }]),
     "nothing was recomputed");
   table("most-recomputed", ["operator", "asked for by", "step", "bytes", "recomputed", "time again"],

@@ -67,7 +67,8 @@ class Sources {
     const auto folder = [](const char* module) {
       return py::module_::import(module).attr("__path__").cast<py::list>()[0].cast<std::string>();
     };
-    library_ = {folder("torch") + "/", folder("coop") + "/session.py"};
+    library_ = {folder("torch") + "/", folder("coop") + "/"};
+    demo_ = library_.back() + "demo/";
   }
 
   // Autograd makes an operator's node just before the operator comes to us.
@@ -118,7 +119,7 @@ class Sources {
     const std::string file = text(code->co_filename);
     Whose answer = Whose::kUser;
     for (const std::string& prefix : library_) {
-      if (file.starts_with(prefix)) answer = Whose::kLibrary;
+      if (file.starts_with(prefix) && !file.starts_with(demo_)) answer = Whose::kLibrary;
     }
     if (file.starts_with("<frozen ")) answer = Whose::kLibrary;
     if (answer == Whose::kLibrary && text(code->co_name) == "_engine_run_backward") {
@@ -145,6 +146,7 @@ class Sources {
   }
 
   std::vector<std::string> library_;
+  std::string demo_;  // an ordinary program, though it comes with coop
   std::unordered_map<PyCodeObject*, Whose> whose_;
   std::unordered_map<Key, uint16_t, KeyHash> numbers_;
   std::unordered_map<uint16_t, uint16_t> backward_;  // line to the same line, backward

@@ -15,8 +15,8 @@ struct SourceLine {
 };
 
 // The line, by its number in sources(); 0 is a line that is not known. Takes the GIL: call it
-// without a lock. It is the innermost line outside of torch. Autograd's own operators get the line
-// of the operator they belong to, as far as that one was asked for after start_sources().
+// without a lock. It is the innermost line outside of torch and coop. Autograd's own operators get
+// the line of the operator they belong to, as far as that one was asked for after start_sources().
 uint16_t current_source();
 // To be called by the thread that trains, before the first operator that is to be looked up.
 void start_sources();

@@ -5,6 +5,7 @@ The screenshots are kept in `build/screenshots`, to be looked at.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,7 +128,14 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     page.mouse("mouseMoved", spot["x"], spot["y"])
     page.wait("!document.getElementById('hover').hidden")
     shown = page.run("document.getElementById('hover').textContent")
-    assert shown == f"{spot['operator']}\n{spot['text']}"
+    assert shown == f"{spot['operator']}\n{spot['place']}{spot['code']}\n{spot['text']}"
+    # The line of the program that asked for it, and what stands there.
+    assert re.fullmatch(
+        r"tests/people/recordings\.py:\d+ in train_a_little(, backward)?", spot["place"]
+    )
+    number = int(spot["place"].split(":")[1].split(" ")[0])
+    program = (ROOT / "tests" / "people" / "recordings.py").read_text().splitlines()
+    assert spot["code"] == program[number - 1].strip()
     assert shown.startswith("aten::")
     for word in ("KiB at ", "to recompute", "recomputation 1 of this value", "value "):
         assert word in shown

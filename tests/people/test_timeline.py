@@ -173,17 +173,19 @@ def unfinished() -> Recording:
 
 
 # What memory_viz's own reader of pickles understands (torch/utils/viz/MemoryViz.js, unpickle).
-MEMORY_VIZ_OPCODES = set(
-    "APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT "
-    "EMPTY_LIST EMPTY_TUPLE FRAME LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE "
-    "NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE TUPLE1 TUPLE2 TUPLE3".split()
-)
+MEMORY_VIZ_OPCODES = """
+APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT EMPTY_LIST
+EMPTY_TUPLE FRAME LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO
+SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE TUPLE1 TUPLE2 TUPLE3
+"""
 
 
 def test_a_snapshot_is_what_memory_viz_reads(unfinished: Recording, tmp_path: Path) -> None:
     save_snapshot(unfinished, tmp_path / "snapshot.pickle")
     content = (tmp_path / "snapshot.pickle").read_bytes()
-    assert {opcode.name for opcode, _, _ in pickletools.genops(content)} <= MEMORY_VIZ_OPCODES
+    assert {opcode.name for opcode, _, _ in pickletools.genops(content)} <= {
+        *MEMORY_VIZ_OPCODES.split()
+    }
     snapshot = pickle.loads(content)
     assert snapshot == make_snapshot(unfinished)
     # The page follows the trace backwards from the blocks at the end, by address.
