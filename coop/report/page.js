@@ -70,7 +70,7 @@ function bytesText(bytes) {
 function timeText(ns) {
   if (ns === 0) return "0";
   const [size, unit] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "µs"] : [1, "ns"];
-  return +(ns / size).toPrecision(4) + " " + unit;
+  return +(ns / size).toPrecision(3) + " " + unit;
 }
 const percent = (x) => (100 * x).toFixed(1) + "%";
 const color = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
@@ -446,7 +446,7 @@ function hover(event) {
   box.replaceChildren(element("b", operator));
   if (place) box.append("\n" + place);
   if (code) element("code", code, box);
-  box.append("\n" + text);
+  box.append((code ? "" : "\n") + text);
   box.hidden = false;
   const { offsetWidth: w, offsetHeight: h } = box;
   box.style.left = Math.min(event.clientX + 14, innerWidth - w - 8) + "px";

@@ -128,7 +128,7 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     page.mouse("mouseMoved", spot["x"], spot["y"])
     page.wait("!document.getElementById('hover').hidden")
     shown = page.run("document.getElementById('hover').textContent")
-    assert shown == f"{spot['operator']}\n{spot['place']}{spot['code']}\n{spot['text']}"
+    assert shown == f"{spot['operator']}\n{spot['place']}{spot['code']}{spot['text']}"
     # The line of the program that asked for it, and what stands there.
     assert re.fullmatch(
         r"tests/people/recordings\.py:\d+ in train_a_little(, backward)?", spot["place"]
