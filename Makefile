@@ -26,6 +26,8 @@ venv: $(TOOLS_STAMP)  ## make .venv with torch and the pinned tools of requireme
 $(VENV_STAMP): requirements.txt
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet -r requirements.txt
+	@# Any folder's programs find this checkout's coop.
+	$(PY) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "coop-checkout.pth").write_text("$(CURDIR)\n")'
 	@touch $@
 $(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
 	$(PY) -m pip install --quiet -r requirements-dev.txt
