@@ -59,8 +59,9 @@ def make_out_of_budget_error(
     sufficient = shortage["sufficient_budget_bytes"]
     lines += [
         f"The smallest budget that would have passed this point: {_exact(sufficient)}.",
-        f"Try: (1) a budget of {sufficient}, or a little more, for what comes after this point; "
-        f"(2) a smaller batch or sequence{_smaller(shortage)}; (3) {_fewer(shortage)}.",
+        f"Try: (1) a budget of {sufficient}, or a little more, for what comes after this point;",
+        f"     (2) a smaller batch or sequence{_smaller(shortage)};",
+        f"     (3) {_fewer(shortage)}.",
     ]
     error = OutOfBudgetError("\n".join(lines))
     error.operator = operator
@@ -70,10 +71,11 @@ def make_out_of_budget_error(
 
 
 def _smaller(shortage: dict[str, Any]) -> str:
-    """By how much, if one may say."""
-    share = shortage["largest_window_bytes"] / max(shortage["wanted_bytes"], 1)
-    # A request just above what fits says little about the rest of the step.
-    return f": at {share:.0%} of this one, this request would fit" if 0.01 <= share < 1 else ""
+    """At most how large, if one may say: what this operator uses grows with the batch."""
+    lasting = shortage["root_bytes"] + shortage["pinned_bytes"]
+    passing = shortage["locked_bytes"] + shortage["temporary_bytes"] + shortage["wanted_bytes"]
+    share = (shortage["budget_bytes"] - lasting) / passing
+    return f", at most about {share:.0%} of this one" if 0.01 <= share < 1 else ""
 
 
 def _fewer(shortage: dict[str, Any]) -> str:
@@ -84,10 +86,11 @@ def _fewer(shortage: dict[str, Any]) -> str:
             "coop.pin pinned, coop.allow_replay for custom operators, no .numpy() or .data_ptr() "
             "of large tensors"
         )
-    if shortage["locked_bytes"] + shortage["temporary_bytes"] > shortage["root_bytes"]:
+    at_once = shortage["locked_bytes"] + shortage["temporary_bytes"]
+    if at_once > shortage["root_bytes"]:
         return (
             "smaller operators: this one alone needs "
-            f"{format_bytes(shortage['locked_bytes'] + shortage['temporary_bytes'])} at once; "
+            f"{format_bytes(at_once + shortage['wanted_bytes'])} at once; "
             "compute the layer or the loss in pieces"
         )
     return (

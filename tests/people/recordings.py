@@ -15,7 +15,7 @@ from coop.recording import Recording, SourceLine
 MIB = 2**20
 
 
-def train_a_little(num_steps: int = 3) -> list[float]:
+def train_a_little(num_steps: int = 3, batch: int = 1024) -> list[float]:
     """Some layers with dropout; returns the losses."""
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = []
@@ -26,7 +26,7 @@ def train_a_little(num_steps: int = 3) -> list[float]:
     losses = []
     for _ in range(num_steps):
         optimizer.zero_grad()
-        loss = model(torch.randn(1024, 128)).square().mean()
+        loss = model(torch.randn(batch, 128)).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from coop.recording import Failure
+import coop
 from coop.report import save_report
 
 from .chromium import EXECUTABLE, Page
 from .conftest import ROOT
-from .recordings import large_recording, small_recording
+from .recordings import large_recording, small_recording, train_a_little
 
 pytestmark = pytest.mark.skipif(
     EXECUTABLE is None, reason="needs Chromium: apt-get install chromium"
@@ -149,13 +149,15 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
 
 
 def test_out_of_budget_is_told_in_the_report(page: Page, tmp_path: Path, screenshots: Path) -> None:
-    recording = small_recording()
-    message = "coop: aten::mm wanted 3.00 MiB\nThe smallest budget: 9 MiB\nTry: that budget"
-    recording.failures.append(Failure(message, "aten::mm", "", {}))
+    with coop.budget("9MiB", events=True) as session:
+        train_a_little(1)
+        with pytest.raises(coop.OutOfBudgetError) as caught:
+            train_a_little(1, batch=16384)
+        recording = session.recording()
     save_report(recording, tmp_path / "failed.html")
     page.open(tmp_path / "failed.html")
     assert page.run("document.getElementById('failure').hidden") is False
-    assert page.run("document.querySelector('#failure pre').textContent") == message
+    assert page.run("document.querySelector('#failure pre').textContent") == str(caught.value)
     page.screenshot(screenshots / "failed.png")
 
 

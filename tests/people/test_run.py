@@ -123,9 +123,13 @@ def test_a_budget_that_is_too_small_is_explained_and_reported(
     assert ran.returncode == 1
     assert "coop.errors.OutOfBudgetError: coop: aten::" in ran.stderr
     assert "The smallest budget that would have passed this point: " in ran.stderr
-    assert re.search(
-        r"^Try: \(1\) a budget of \d+, .*; \(2\) a smaller batch .*; \(3\) ", ran.stderr, re.M
-    )
+    lines = ran.stderr.splitlines()
+    (row,) = (row for row, line in enumerate(lines) if line.startswith("Try: "))
+    assert re.fullmatch(r"Try: \(1\) a budget of \d+, or a little more, .*;", lines[row])
+    assert re.fullmatch(r"     \(2\) a smaller batch or sequence.*;", lines[row + 1])
+    assert re.fullmatch(r"     \(3\) .*\.", lines[row + 2])
+    enough = lines[row].split()[5].rstrip(",")
+    assert lines[row + 3].startswith(f"coop run: out of budget; --budget {enough} (")
     assert ran.stderr.splitlines()[-1] == f"coop: wrote {tmp_path}/out.html"
     report = (tmp_path / "out.html").read_text()
     assert "The smallest budget that would have passed this point: " in report
