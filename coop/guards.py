@@ -162,7 +162,7 @@ def _share(x: torch.Tensor) -> None:
     if _engine_of is not None:
         _engine_of(x).expose(x)
         return
-    storage = StorageWeakRef(x.untyped_storage())
+    storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
     _shared[storage.cdata] = storage
     if len(_shared) >= _prune_at:
         _forget_the_dead()
@@ -170,7 +170,8 @@ def _share(x: torch.Tensor) -> None:
 
 
 def _forget_the_dead() -> None:
-    for key in [key for key, storage in _shared.items() if storage.expired()]:
+    dead = [key for key, s in _shared.items() if s.expired()]  # type: ignore[no-untyped-call]
+    for key in dead:
         del _shared[key]
 
 
