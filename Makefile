@@ -14,6 +14,12 @@ DEBUG_STAMP := build/.stamp-debug
 # Directories are listed too: theirs is the time stamp that changes when a file is removed.
 NATIVE := setup.py $(shell find csrc 2>/dev/null)
 CLANG_FORMAT = find csrc benchmarks -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
+# Nobody wants to read the compiler's command lines, unless it fails.
+define compile
+	@mkdir -p build && echo "compiling the extension ($(2)): a few minutes the first time"
+	@COOP_DEBUG=$(1) $(PY) setup.py --quiet build_ext --inplace > build/$(2).log 2>&1 \
+		|| { cat build/$(2).log; exit 1; }
+endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -35,13 +41,13 @@ $(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
 
 build: $(RELEASE_STAMP)  ## build the extension, coop._C
 $(RELEASE_STAMP): $(VENV_STAMP) $(NATIVE)
-	COOP_DEBUG=0 $(PY) setup.py --quiet build_ext --inplace
-	@mkdir -p $(@D) && touch $@
+	$(call compile,0,release)
+	@touch $@
 
 build-debug: $(DEBUG_STAMP)  ## build it with all invariant checks, coop._C_debug
 $(DEBUG_STAMP): $(VENV_STAMP) $(NATIVE)
-	COOP_DEBUG=1 $(PY) setup.py --quiet build_ext --inplace
-	@mkdir -p $(@D) && touch $@
+	$(call compile,1,debug)
+	@touch $@
 
 test: venv build build-debug  ## lint, then all tests on the release build and the marked ones on the debug build
 	@$(MAKE) --no-print-directory lint
