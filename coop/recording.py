@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import linecache
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,13 @@ class SourceLine:
 
     @property
     def place(self) -> str:
-        """For people: `train.py:12 in forward`, with a path as short as the folder allows."""
-        path = Path(self.file)
-        with contextlib.suppress(ValueError):
-            path = path.relative_to(Path.cwd())
-        return f"{path}:{self.line} in {self.function}" + (", backward" if self.backward else "")
+        """For people: `train.py:12 in forward`; the file as it is called here, or imported."""
+        path, name = Path(self.file), self.file
+        for folder in (str(Path.cwd()), *sys.path):
+            if folder and path.is_relative_to(folder):
+                name = str(path.relative_to(folder))
+                break
+        return f"{name}:{self.line} in {self.function}" + (", backward" if self.backward else "")
 
     @property
     def text(self) -> str:

@@ -31,7 +31,7 @@ class Row:
     failure: str
     budget_bytes: int | None
     peak_bytes: int | None
-    step_seconds: float | None
+    step_seconds: float | None  # median; on the CPU of CPU time, by one thread
     overhead: float | None  # of the measured time, over the plain run's
     num_evictions: int
     num_replays: int

@@ -130,9 +130,8 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     shown = page.run("document.getElementById('hover').textContent")
     assert shown == f"{spot['operator']}\n{spot['place']}{spot['code']}{spot['text']}"
     # The line of the program that asked for it, and what stands there.
-    assert re.fullmatch(
-        r"tests/people/recordings\.py:\d+ in train_a_little(, backward)?", spot["place"]
-    )
+    place = r"tests/people/recordings\.py:\d+ in train_a_little(, backward)?"
+    assert re.fullmatch(place, spot["place"])
     number = int(spot["place"].split(":")[1].split(" ")[0])
     program = (ROOT / "tests" / "people" / "recordings.py").read_text().splitlines()
     assert spot["code"] == program[number - 1].strip()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -120,3 +123,19 @@ def test_what_was_there_before_the_recording_belongs_to_no_line() -> None:
         recording = session.recording()
     (expand,) = {mark for name, mark, _ in asked(recording) if name == "aten::mul.Tensor"}
     assert expand == "type: ignore[no-untyped-call]"  # the call of backward(), for want of better
+
+
+def test_a_place_is_called_as_it_is_here_or_where_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "/library/site", "/library"])
+    places = {
+        str(tmp_path / "train.py"): "train.py:3 in main",
+        "/library/site/zoo/gpt.py": "zoo/gpt.py:3 in main",
+        "/elsewhere/other.py": "/elsewhere/other.py:3 in main",
+        "<stdin>": "<stdin>:3 in main",
+    }
+    for file, place in places.items():
+        assert SourceLine(file, "main", 3, False).place == place
+        assert SourceLine(file, "main", 3, True).place == f"{place}, backward"
