@@ -27,6 +27,11 @@ void for_each_neighbour(const Value* value, F&& f) {
   }
 }
 
+void sort_unique(std::vector<int32_t>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
 }  // namespace
 
 Value* Core::new_value(Bytes bytes) {
@@ -191,37 +196,45 @@ void Core::absent(Value* value) {
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->is_resident()) neighbourhoods_.border(set).push_back(neighbour->id);
   });
-  refresh_border(set);
+  stale_sets_.push_back(set);
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   const int32_t set = neighbourhoods_.find(value->neighbourhood);
-  // The set may be recycled by the removal; its border must still be refreshed.
-  std::vector<int32_t> border;
-  border.swap(neighbourhoods_.border(set));
-  const bool recycled = neighbourhoods_.remove(value->neighbourhood, value->record->cost);
-  value->neighbourhood = -1;
-  if (value->is_resident()) border.push_back(value->id);
-  refresh_all(border);
-  if (!recycled) border.swap(neighbourhoods_.border(set));
-}
-
-void Core::refresh_border(int32_t set) {
   std::vector<int32_t>& border = neighbourhoods_.border(set);
-  std::sort(border.begin(), border.end());
-  border.erase(std::unique(border.begin(), border.end()), border.end());
-  refresh_all(border);
+  if (neighbourhoods_.remove(value->neighbourhood, value->record->cost)) {
+    // The set is no more, but those beside it have its cost in their scores.
+    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
+    border.clear();
+  } else {
+    if (value->is_resident()) border.push_back(value->id);
+    stale_sets_.push_back(set);
+  }
+  value->neighbourhood = -1;
+  refresh(value);
 }
 
-// Forgets those that have no score; a border would grow with every value that ever was beside it.
-// Pinned values stay: their score counts again once they are unpinned.
-void Core::refresh_all(std::vector<int32_t>& ids) {
-  ids.erase(std::remove_if(
-                ids.begin(), ids.end(),
-                [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); }),
-            ids.end());
-  for (const int32_t id : ids) refresh(&values_[id]);
+// Scores change with every eviction and every replay, for many values at once, and are read by
+// searches only: so they are brought up to date here. A set may have become part of another since,
+// or its place may have been reused: to refresh what is not stale does no harm.
+void Core::refresh_stale() {
+  for (int32_t& set : stale_sets_) set = neighbourhoods_.find(set);
+  sort_unique(stale_sets_);
+  for (const int32_t set : stale_sets_) {
+    std::vector<int32_t>& border = neighbourhoods_.border(set);
+    // Forgets those that have no score; a border would grow with every value that ever was beside
+    // it. Pinned values stay: their score counts again once they are unpinned.
+    std::erase_if(border, [&](int32_t id) {
+      return !values_[id].is_resident() || values_[id].is_root();
+    });
+    sort_unique(border);
+    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
+  }
+  stale_sets_.clear();
+  sort_unique(stale_values_);
+  for (const int32_t id : stale_values_) refresh(&values_[id]);
+  stale_values_.clear();
 }
 
 void Core::refresh(Value* value) {
