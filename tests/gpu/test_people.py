@@ -83,7 +83,7 @@ def test_a_script_gives_the_same_bits_and_leaves_a_report_and_a_snapshot(tmp_pat
     assert plain.returncode == 0, plain.stderr
     options = (
         "--budget",
-        "1GiB",
+        "768MiB",
         "--device",
         "cuda",
         "--report",
@@ -95,12 +95,12 @@ def test_a_script_gives_the_same_bits_and_leaves_a_report_and_a_snapshot(tmp_pat
     assert (ran.returncode, ran.stdout) == (0, plain.stdout), ran.stderr
     lines = [line for line in ran.stderr.splitlines() if line.startswith("coop: ")]
     assert len(lines) == 5, ran.stderr
-    assert lines[0].startswith("coop: budget 1.00 GiB, policy coop: peak ")
+    assert lines[0].startswith("coop: budget 768.00 MiB, policy coop: peak ")
     assert int(lines[2].split()[1]) > 0, lines  # evictions
     assert "train.py:" in (tmp_path / "r.html").read_text()
     snapshot = pickle.loads((tmp_path / "s.pickle").read_bytes())
-    assert snapshot["segments"][0]["total_size"] == 2**30
-    for tool, words in (("stats", "total_reserved: 1.0GiB"), ("trace", "= cudaMalloc(")):
+    assert snapshot["segments"][0]["total_size"] == 768 * 2**20
+    for tool, words in (("stats", "total_reserved: 768.0MiB"), ("trace", "= cudaMalloc(")):
         read = command(tmp_path, "-m", "torch.cuda._memory_viz", tool, "s.pickle")
         assert read.returncode == 0, read.stderr
         assert words in read.stdout
