@@ -1,0 +1,145 @@
+"""The results file: where and how it was measured, and a row for every cell that is done."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coop.bench.cells import BenchError, Cell
+
+__all__ = ["Results"]
+
+_FORMAT = "coop-bench"
+_VERSION = 1
+
+
+class Results:
+    """Rows by the key of their cell; written after every row, all or nothing."""
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path = path
+        self.header = header
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    @classmethod
+    def open(cls, path: Path, command: str, settings: dict[str, Any]) -> Results:
+        """A new file, or one to go on with: measured the same way, on this machine or another."""
+        if not path.exists():
+            if not path.parent.is_dir():
+                raise BenchError(f"there is no folder {path.parent}")
+            header = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "command": command,
+                "settings": settings,
+                "environment": environment(settings["device"]),
+            }
+            results = cls(path, header)
+            results.save()
+            return results
+        results = cls.read(path)
+        if results.header["settings"] != settings:
+            raise BenchError(
+                f"{path} was measured with other settings ({results.header['settings']}): "
+                "choose another --out, or remove it"
+            )
+        return results
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """Raises `BenchError` for what is not a results file."""
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise BenchError(f"{path}: there is no such file") from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise BenchError(f"{path}: not a results file ({error})") from None
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise BenchError(f"{path}: not a results file of `python -m coop bench`")
+        if data.get("version") != _VERSION:
+            raise BenchError(f"{path}: version {data.get('version')} is not known, only {_VERSION}")
+        rows = data.pop("rows")
+        results = cls(path, data)
+        results.rows = {row["key"]: row for row in rows}
+        return results
+
+    def add(self, cell: Cell, row: dict[str, Any]) -> None:
+        """Adds a row and writes the file."""
+        self.rows[cell.key] = {"key": cell.key, **cell.as_dict(), **row}
+        self.save()
+
+    def save(self) -> None:
+        """Writes the file; what was there stays whole until the new one is."""
+        data = {**self.header, "rows": list(self.rows.values())}
+        part = self.path.with_name(self.path.name + ".part")
+        try:
+            part.write_text(json.dumps(data, indent=1) + "\n")
+            part.replace(self.path)
+        except OSError as error:
+            raise BenchError(f"{self.path} cannot be written: {error}") from None
+
+    def find(self, model: str, configuration: str, kind: str) -> list[dict[str, Any]]:
+        """Rows of one network and configuration, in the order in which they were measured."""
+        return [
+            row
+            for row in self.rows.values()
+            if (row["model"], row["configuration"], row["kind"]) == (model, configuration, kind)
+        ]
+
+    def plain(self, model: str) -> dict[str, Any] | None:
+        """The row without a budget, if it is there and went well."""
+        rows = self.find(model, "plain", "plain")
+        return rows[0] if rows and rows[0]["status"] == "ok" else None
+
+    @property
+    def models(self) -> list[str]:
+        """Networks, in order."""
+        return list(dict.fromkeys(row["model"] for row in self.rows.values()))
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Hardware, versions and the date."""
+    found: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": _commit(),
+    }
+    if device == "cuda":
+        # Asked from outside: this process must not start CUDA for those it starts.
+        found["gpu"] = _output(
+            "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"
+        )
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    commit = _output("git", "rev-parse", "--short", "HEAD")
+    return commit + ("+" if commit and _output("git", "status", "--porcelain") else "")
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
