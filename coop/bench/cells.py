@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
     "ABLATIONS",
     "CONFIGURATIONS",
-    "PLAIN",
+    "POLICIES",
     "BenchError",
     "Cell",
     "grid",
@@ -19,21 +19,18 @@ __all__ = [
 
 Kind = Literal["plain", "ratio", "smallest"]
 
-# Rows that are no policies of ours.
-PLAIN = ("plain", "checkpoint")
-
 # Arguments of `coop.budget` by configuration.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "coop": {"policy": "coop"},
-    "coop-paper": {"policy": "coop-paper"},
     "dtr": {"policy": "dtr"},
     "dte": {"policy": "dte"},
     "no-window": {"policy": "coop", "window": False},
     "no-partition": {"policy": "coop", "partition": False},
     "no-inplace": {"policy": "coop", "inplace": False},
 }
-# Coop without one of its parts; `coop-paper` is without what we added to it.
-ABLATIONS = ("coop-paper", "no-window", "no-partition", "no-inplace")
+POLICIES = ("coop", "dtr", "dte")
+# Coop without one of its parts.
+ABLATIONS = ("no-window", "no-partition", "no-inplace")
 
 
 class BenchError(Exception):
@@ -42,52 +39,35 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement. `ratio` is budget / peak without a budget; None where nothing is limited."""
+    """One measurement. `ratio` is budget / peak without a budget, of kind `ratio` only."""
 
     model: str
-    size: str
-    device: str
-    configuration: str
+    configuration: str  # one of CONFIGURATIONS, or "plain" or "checkpoint" for kind "plain"
     kind: Kind
-    ratio: float | None
-    steps: int
+    ratio: float | None = None
 
     @property
     def key(self) -> str:
         """The same for the same measurement, in this sweep and the next."""
         ratio = "" if self.ratio is None else f" {self.ratio:g}"
-        return f"{self.model} {self.configuration} {self.kind}{ratio}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields by name."""
-        return asdict(self)
+        kind = "" if self.kind == "plain" else f" {self.kind}"
+        return f"{self.model} {self.configuration}{kind}{ratio}"
 
 
 def grid(
-    models: Sequence[str],
-    size: str,
-    device: str,
-    configurations: Sequence[str],
-    ratios: Sequence[float],
-    smallest: bool,
-    steps: int,
+    models: Sequence[str], configurations: Sequence[str], ratios: Sequence[float], smallest: bool
 ) -> Iterator[Cell]:
-    """All cells, network by network, the plain ones first: the others are measured by them."""
+    """All cells, network by network; what the others are compared with comes first."""
     for model in models:
-
-        def cell(
-            configuration: str, kind: Kind, ratio: float | None = None, model: str = model
-        ) -> Cell:
-            return Cell(model, size, device, configuration, kind, ratio, steps)
-
-        for name in PLAIN:
-            yield cell(name, "plain")
+        yield Cell(model, "plain", "plain")
+        if workloads().get(model, "tiny").block_types:
+            yield Cell(model, "checkpoint", "plain")
         for ratio in ratios:
             for name in configurations:
-                yield cell(name, "ratio", ratio)
+                yield Cell(model, name, "ratio", ratio)
         if smallest:
             for name in configurations:
-                yield cell(name, "smallest")
+                yield Cell(model, name, "smallest")
 
 
 def workloads() -> Any:

@@ -8,12 +8,14 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from coop.bench.cells import BenchError, Cell
+from coop.files import write_whole
 
 __all__ = ["Results"]
 
@@ -22,35 +24,31 @@ _VERSION = 1
 
 
 class Results:
-    """Rows by the key of their cell; written after every row, all or nothing."""
+    """Rows by the key of their cell; written after every row, all or nothing.
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+    A file may be made by several runs (an interrupted sweep, more policies later): `runs` in the
+    header has what each of them was, and `run` of a row says which one measured it.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         self.path = path
         self.header = header
-        self.rows: dict[str, dict[str, Any]] = {}
+        self.rows = {row["key"]: row for row in rows}
 
     @classmethod
     def open(cls, path: Path, command: str, settings: dict[str, Any]) -> Results:
-        """A new file, or one to go on with: measured the same way, on this machine or another."""
-        if not path.exists():
-            if not path.parent.is_dir():
-                raise BenchError(f"there is no folder {path.parent}")
-            header = {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "command": command,
-                "settings": settings,
-                "environment": environment(settings["device"]),
-            }
-            results = cls(path, header)
-            results.save()
-            return results
-        results = cls.read(path)
-        if results.header["settings"] != settings:
-            raise BenchError(
-                f"{path} was measured with other settings ({results.header['settings']}): "
-                "choose another --out, or remove it"
-            )
+        """A new file, or one to go on with: measured in the same way."""
+        if path.exists():
+            results = cls.read(path)
+            if results.header["settings"] != settings:
+                raise BenchError(
+                    f"{path} was measured with other settings ({results.header['settings']}): "
+                    "choose another --out, or remove it"
+                )
+        else:
+            header = {"format": _FORMAT, "version": _VERSION, "settings": settings, "runs": []}
+            results = cls(path, header, [])
+        results.header["runs"].append({"command": command, **environment(settings["device"])})
         return results
 
     @classmethod
@@ -67,24 +65,17 @@ class Results:
         if data.get("version") != _VERSION:
             raise BenchError(f"{path}: version {data.get('version')} is not known, only {_VERSION}")
         rows = data.pop("rows")
-        results = cls(path, data)
-        results.rows = {row["key"]: row for row in rows}
-        return results
+        return cls(path, data, rows)
 
     def add(self, cell: Cell, row: dict[str, Any]) -> None:
-        """Adds a row and writes the file."""
-        self.rows[cell.key] = {"key": cell.key, **cell.as_dict(), **row}
-        self.save()
-
-    def save(self) -> None:
-        """Writes the file; what was there stays whole until the new one is."""
+        """Adds a row and writes the file; what was there stays whole until the new one is."""
+        run = len(self.header["runs"]) - 1
+        self.rows[cell.key] = {"key": cell.key, **asdict(cell), "run": run, **row}
         data = {**self.header, "rows": list(self.rows.values())}
-        part = self.path.with_name(self.path.name + ".part")
         try:
-            part.write_text(json.dumps(data, indent=1) + "\n")
-            part.replace(self.path)
+            write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())
         except OSError as error:
-            raise BenchError(f"{self.path} cannot be written: {error}") from None
+            raise BenchError(str(error)) from None
 
     def find(self, model: str, configuration: str, kind: str) -> list[dict[str, Any]]:
         """Rows of one network and configuration, in the order in which they were measured."""
@@ -134,7 +125,9 @@ def _cpu_name() -> str:
 
 def _commit() -> str:
     commit = _output("git", "rev-parse", "--short", "HEAD")
-    return commit + ("+" if commit and _output("git", "status", "--porcelain") else "")
+    # What is measured, not what is written: the results themselves may be new.
+    changed = _output("git", "status", "--porcelain", "--", "coop", "csrc", "benchmarks/models")
+    return commit + ("+" if commit and changed else "")
 
 
 def _output(*command: str) -> str:

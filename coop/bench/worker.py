@@ -1,25 +1,20 @@
-"""Measures one cell: a request as JSON on standard input, a row as JSON on the last line of output.
+"""Measures one cell, in a process that does nothing else.
 
-A process of its own for every cell, because a CUDA allocator can be chosen only once, and because
-nothing of one measurement may be left over for the next.
+A process of its own, because a CUDA allocator can be chosen only once, and because nothing of one
+measurement may be left over for the next.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import hashlib
-import json
-import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import Tensor, nn
@@ -28,119 +23,160 @@ from torch.utils.checkpoint import checkpoint
 import coop
 from coop.bench.cells import CONFIGURATIONS, workloads
 
+__all__ = ["MOST_OVERHEAD", "WARM_UP", "failed", "measure"]
+
+Row = dict[str, Any]
+Batches = list[tuple[Tensor, ...]]
+
 WARM_UP = 2  # steps that are not measured: optimizer states appear in the first
 AMPLE_BYTES = 2**36  # never a reason to evict; only what is touched is ever real memory
-# A run that spends more than this on recomputation, in steps, counts as one that does not fit.
+# A run that spends more than this on recomputation, in runs without a budget, is given up.
 MOST_OVERHEAD = 10.0
+# What the first step of a process may take beyond that on a GPU: libraries are loaded.
+_GRACE_S = 5.0
+_COUNTS = (
+    "num_operators",
+    "num_evictions",
+    "evicted_bytes",
+    "num_replays",
+    "num_forced",
+    "num_searches",
+    "searched_blocks",
+    "num_copies",
+    "copied_bytes",
+)
 
 
 @dataclass
 class Run:
     """What some steps of training left behind."""
 
-    times_ms: list[float]
-    tensors: list[Tensor]  # losses and parameters
+    model: nn.Module
+    losses: list[float]
+    wall_ms: list[float]
+    cpu_ms: list[float]
 
-    def digest(self) -> str:
-        """Of all their bits. To be asked outside of a budget, where nothing is evicted any more."""
-        digest = hashlib.sha256()
-        for tensor in self.tensors:
-            content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-            digest.update(content.numpy().tobytes())
-        return digest.hexdigest()
+    def result(self) -> Row:
+        """Times of the steps that count, and all that must be the same bits in every run."""
+        total = 0
+        for parameter in self.model.parameters():
+            words = parameter.detach().contiguous().view(torch.int32)
+            total += int(words.sum(dtype=torch.int64).item())
+        bits = "\n".join([*(loss.hex() for loss in self.losses), str(total)])
+        return {
+            "status": "ok",
+            "step_ms": _spread(self.wall_ms[WARM_UP:]),
+            "step_cpu_ms": _spread(self.cpu_ms[WARM_UP:]),
+            "last_loss": self.losses[-1],
+            "digest": hashlib.sha256(bits.encode()).hexdigest()[:16],
+        }
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """The row of one cell."""
+def measure(request: Row, batches: Batches, give_up: Callable[[Row], None]) -> Row:
+    """The row of one cell; `give_up` ends the process with a row from any thread."""
     workload = workloads().get(request["model"], request["size"])
     device: str = request["device"]
     torch.set_num_threads(request["threads"])
     if device == "cuda":
-        torch.backends.cudnn.deterministic = True
+        # The same bits in every run is a column, and those of a replay are a promise.
         torch.use_deterministic_algorithms(True, warn_only=True)
-    name: str = request["configuration"]
-    num_steps: int = request["steps"]
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    checkpointed = request["configuration"] == "checkpoint"
 
-    def train(mark: Callable[[], None] = lambda: None) -> Run:
-        return _train(workload, device, num_steps, name == "checkpoint", mark)
+    def train(after_step: Callable[[int], None] = lambda step: None) -> Run:
+        return _train(workload, device, batches, checkpointed, after_step)
 
-    if name == "checkpoint" and not workload.block_types:
-        return _failed("the network has no blocks to checkpoint")
-    if request["budget_bytes"] is None:
-        return _measure_plain(train, device)
-    before = train() if request["with_plain"] else None
-    row = _measure_budget(train, request)
-    if before is not None and row["status"] == "ok":
-        after = train()
-        plain_ms = statistics.median(before.times_ms + after.times_ms)
-        row["plain_step_ms"] = plain_ms
-        row["overhead_wall"] = row["step_ms"]["median"] / plain_ms
-        row["identical"] = row["digest"] == before.digest()
-    return row
+    try:
+        if request["budget_bytes"] is None:
+            return _measure_plain(train, device)
+        measure_budget = _measure_cpu if device == "cpu" else _measure_cuda
+        return measure_budget(train, request, give_up)
+    except coop.OutOfBudgetError as error:
+        return failed(f"out of budget: {_first_line(error)}")
+    except torch.OutOfMemoryError as error:
+        return failed(f"out of memory: {_first_line(error)}")
+    except Exception as error:  # whatever it is, the sweep goes on with the next cell
+        return failed(f"{type(error).__name__}: {_first_line(error)}")
 
 
-def _measure_plain(train: Callable[[], Run], device: str) -> dict[str, Any]:
-    run = train()
-    digest = run.digest()
-    row: dict[str, Any] = {"status": "ok", "step_ms": _spread(run.times_ms), "digest": digest}
+def _measure_plain(train: Callable[..., Run], device: str) -> Row:
+    row = train().result()
     if device == "cuda":
         row["peak_bytes"] = torch.cuda.max_memory_allocated()
         row["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
         return row
     # Once more with room for everything: how much that is, and what being watched costs.
+    gc.collect()
     with coop.budget(AMPLE_BYTES) as session:
-        watched = train()
-        gc.collect()
+        run = train()
+    watched = run.result()
     stats = session.stats()
     row["peak_bytes"] = stats.peak_bytes
     row["compute_ns"] = stats.compute_ns
-    row["watched_step_ms"] = _spread(watched.times_ms)
-    row["identical"] = watched.digest() == row["digest"]
+    row["watched_step_cpu_ms"] = watched["step_cpu_ms"]
+    row["watched_identical"] = watched["digest"] == row["digest"]
     return row
 
 
-def _measure_budget(train: Callable[..., Run], request: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = dict(CONFIGURATIONS[request["configuration"]])
-    if request["device"] == "cuda":
-        options["device"] = "cuda"
+def _measure_cpu(train: Callable[..., Run], request: Row, give_up: Callable[[Row], None]) -> Row:
     marks: list[coop.Stats] = []
     run: Run | None = None
-    row: dict[str, Any] = {}
-    with coop.budget(request["budget_bytes"], **options) as session:
-        with _giving_up(session, request["compute_ns"]):
+    reason = ""
+    with coop.budget(request["budget_bytes"], **CONFIGURATIONS[request["configuration"]]) as session:
+        with _watching(lambda: _too_costly(session.stats(), request["plain_compute_ns"]), give_up):
             try:
-                run = train(lambda: marks.append(session.stats()))
+                run = train(lambda step: marks.append(session.stats()))
             except coop.OutOfBudgetError as error:
-                row = _failed(f"out of budget: {str(error).splitlines()[0]}")
-                row["shortage"] = error.shortage
+                reason = f"out of budget: {_first_line(error)}"
         # A failed step must be let go of before everything that lives on is given back.
         gc.collect()
     if run is None:
-        return row
-    stats = session.stats()
-    if stats.replay_ns > MOST_OVERHEAD * stats.compute_ns:
-        return _failed(_TOO_SLOW)
-    row = {"status": "ok", "step_ms": _spread(run.times_ms), "digest": run.digest()}
-    row.update(_counts(marks[0], stats, sum(run.times_ms)))
-    return row
+        return failed(reason)
+    too_costly = _too_costly(session.stats(), request["plain_compute_ns"])
+    return too_costly or {**run.result(), **_counts(marks, run)}
+
+
+def _measure_cuda(train: Callable[..., Run], request: Row, give_up: Callable[[Row], None]) -> Row:
+    options = CONFIGURATIONS[request["configuration"]]
+    session = coop.install(request["budget_bytes"], **options)
+    marks: list[coop.Stats] = []
+    step_began = time.perf_counter()
+    limit_s = _GRACE_S + (1 + MOST_OVERHEAD) * request["plain_step_ms"] / 1e3
+
+    def after_step(step: int) -> None:
+        nonlocal step_began
+        marks.append(session.stats())
+        step_began = time.perf_counter()
+
+    def too_long() -> Row | None:
+        slow = time.perf_counter() - step_began > limit_s
+        return failed(_TOO_SLOW) if slow else None
+
+    with _watching(too_long, give_up):
+        run = train(after_step)
+    # The budget is not left: all that lives on would have to fit it at once, for nothing.
+    return {**run.result(), **_counts(marks, run)}
 
 
 _TOO_SLOW = f"gave up: recomputation takes more than {MOST_OVERHEAD:g} times the step itself"
 
 
-@contextlib.contextmanager
-def _giving_up(session: coop.Session, compute_ns: float | None) -> Iterator[None]:
-    """Ends the process with a failed row once recomputation has cost more than `compute_ns` allows.
+def _too_costly(stats: coop.Stats, plain_compute_ns: float) -> Row | None:
+    return failed(_TOO_SLOW) if stats.replay_ns > MOST_OVERHEAD * plain_compute_ns else None
 
-    Only runs that would end with that result are cut short, so a row does not depend on timing.
-    """
+
+@contextmanager
+def _watching(check: Callable[[], Row | None], give_up: Callable[[Row], None]) -> Iterator[None]:
+    """Gives up with the row that `check` has, from a thread: a step may never come to its end."""
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.5):
-            if compute_ns and session.stats().replay_ns > MOST_OVERHEAD * compute_ns:
-                print(json.dumps(_failed(_TOO_SLOW)), flush=True)
-                os._exit(0)
+        while not done.wait(0.2):
+            row = check()
+            if row is not None:
+                give_up(row)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -151,69 +187,61 @@ def _giving_up(session: coop.Session, compute_ns: float | None) -> Iterator[None
         watcher.join()
 
 
-def _counts(before: coop.Stats, after: coop.Stats, total_ms: float) -> dict[str, Any]:
+def _counts(marks: list[coop.Stats], run: Run) -> Row:
     """What the measured steps did, the steps of warm-up taken off."""
+    before, after = marks[WARM_UP - 1], marks[-1]
 
-    def delta(field: str) -> Any:
+    def more(field: str) -> Any:
         return getattr(after, field) - getattr(before, field)
 
-    compute_ns = delta("compute_ns")
-    num_forced = delta("num_forced")
+    num_forced, num_searches = more("num_forced"), more("num_searches")
     free = after.fragmentation * after.num_forced - before.fragmentation * before.num_forced
-    num_searches = delta("num_searches")
-    row = {
-        name: delta(name)
-        for name in (
-            "num_operators",
-            "num_evictions",
-            "evicted_bytes",
-            "num_replays",
-            "num_forced",
-            "num_searches",
-            "searched_blocks",
-            "num_moves",
-            "moved_bytes",
-            "num_copies",
-            "copied_bytes",
-        )
-    }
+    search_us = more("search_ns") / 1e3
+    row: Row = {name: more(name) for name in _COUNTS}
     row["peak_bytes"] = after.peak_bytes
-    row["overhead_cost"] = 1 + delta("replay_ns") / compute_ns
+    row["overhead_cost"] = 1 + more("replay_ns") / more("compute_ns")
     row["fragmentation"] = free / num_forced if num_forced else 0.0
-    row["search_us"] = delta("search_ns") / 1e3
-    row["us_per_search"] = row["search_us"] / num_searches if num_searches else 0.0
-    row["us_per_forced"] = row["search_us"] / num_forced if num_forced else 0.0
-    row["search_share"] = row["search_us"] / 1e3 / total_ms
+    row["search_us"] = search_us
+    row["us_per_search"] = search_us / num_searches if num_searches else 0.0
+    row["us_per_forced"] = search_us / num_forced if num_forced else 0.0
+    row["search_share"] = search_us / 1e3 / sum(run.wall_ms[WARM_UP:])
     return row
 
 
 def _train(
-    workload: Any, device: str, num_steps: int, checkpointed: bool, mark: Callable[[], None]
+    workload: Any,
+    device: str,
+    batches: Batches,
+    checkpointed: bool,
+    after_step: Callable[[int], None],
 ) -> Run:
-    """Trains from scratch; `mark` is called when the steps that count begin."""
+    """Trains from scratch, one step a batch."""
     with torch.device(device):
         model: nn.Module = workload.make_model(seed=0)
     if checkpointed:
         for block in workload.blocks(model):
             _checkpoint(block)
     optimizer = workload.make_optimizer(model)
-    losses: list[Tensor] = []
-    times_ms: list[float] = []
-    for step in range(WARM_UP + num_steps):
-        if step == WARM_UP:
-            mark()
-        batch = workload.make_batch(step, device)
+    run = Run(model, [], [], [])
+    for step, tensors in enumerate(batches):
+        # A copy on the CPU too: the data of a step counts as memory of the step.
+        batch = tuple(
+            tensor if position in workload.host_inputs else tensor.to(device, copy=True)
+            for position, tensor in enumerate(tensors)
+        )
         _synchronize(device)
-        start = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         optimizer.zero_grad(set_to_none=True)
         loss = workload.loss(model, batch)
         loss.backward()
         optimizer.step()
         _synchronize(device)
-        times_ms.append((time.perf_counter() - start) * 1e3)
-        losses.append(loss.detach().cpu().clone())
+        run.wall_ms.append((time.perf_counter() - wall) * 1e3)
+        run.cpu_ms.append((time.process_time() - cpu) * 1e3)
+        run.losses.append(loss.item())
         del loss, batch
-    return Run(times_ms[WARM_UP:], [*losses, *model.parameters()])
+        after_step(step)
+    return run
 
 
 def _checkpoint(module: nn.Module) -> None:
@@ -235,15 +263,10 @@ def _synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _failed(reason: str) -> dict[str, Any]:
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def failed(reason: str) -> Row:
+    """The row of a cell without a result."""
     return {"status": "failed", "reason": reason}
-
-
-def main() -> int:
-    """Reads the request, prints the row."""
-    print(json.dumps(measure(json.load(sys.stdin))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

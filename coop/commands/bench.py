@@ -6,19 +6,27 @@ import argparse
 import math
 import shlex
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from coop.bench.cells import ABLATIONS, CONFIGURATIONS, BenchError, Cell, grid, workloads
+from coop.bench.cells import (
+    ABLATIONS,
+    CONFIGURATIONS,
+    POLICIES,
+    BenchError,
+    Cell,
+    grid,
+    workloads,
+)
 from coop.bench.results import Results
-from coop.bench.sweep import Sweep
+from coop.bench.sweep import OutOfTime, Sweep
 from coop.bench.tables import print_tables
+from coop.commands._arguments import output_path
 
 RATIOS = (1.0, 0.8, 0.6, 0.5, 0.4)
-POLICIES = ("coop", "dtr", "dte")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=("tiny", "paper"), default="tiny")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--policies", metavar="NAME,…", type=_policies, default=POLICIES, help="coop,dtr,dte"
+        "--policies",
+        metavar="NAME,…",
+        type=_policies,
+        default=POLICIES,
+        help=f"of {', '.join(CONFIGURATIONS)}; default: {','.join(POLICIES)}",
     )
     parser.add_argument(
         "--ablations", action="store_true", help="also Coop without each of its parts"
@@ -37,29 +49,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ratios",
         metavar="R,…",
         type=_ratios,
-        help="budget / peak without a budget; default: 1.0,0.8,0.6,0.5,0.4, or none with "
-        "--min-budget",
+        help="budget / peak without a budget; default: "
+        f"{','.join(map(str, RATIOS))}, or none with --min-budget",
     )
     parser.add_argument("--min-budget", action="store_true", help="find the smallest budget")
-    parser.add_argument("--steps", metavar="N", type=_positive, default=5)
-    parser.add_argument("--threads", metavar="N", type=_positive, default=1)
+    parser.add_argument(
+        "--steps", metavar="N", type=_positive, default=5, help="measured, after two of warm-up"
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=_positive, default=1, help="of torch; default: 1"
+    )
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=_positive, default=900, help="for one cell"
     )
-    parser.add_argument("--out", metavar="FILE.json", type=Path, required=True)
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=_positive,
+        help="for the whole sweep; the same command goes on later",
+    )
+    parser.add_argument("--out", metavar="FILE.json", type=output_path, required=True)
 
 
 def run(args: argparse.Namespace) -> int:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        sweep = _plan(args)
-        _run(sweep, console)
+        with _plan(args) as sweep:
+            _run(sweep, console)
     except BenchError as error:
         print(f"coop bench: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        console.print(f"stopped; the same command goes on with {args.out}")
-        return 130
+    except (KeyboardInterrupt, OutOfTime) as stop:
+        reason = "out of time" if isinstance(stop, OutOfTime) else "stopped"
+        console.print(f"{reason}; the same command goes on with {args.out}")
+        return 0 if isinstance(stop, OutOfTime) else 130
     print_tables(sweep.results, Console(highlight=False, soft_wrap=True))
     print(f"wrote {args.out}")
     return 0
@@ -74,21 +97,12 @@ def _plan(args: argparse.Namespace) -> Sweep:
     configurations = list(args.policies)
     if args.ablations:
         configurations += [name for name in ABLATIONS if name not in configurations]
-    ratios = args.ratios or (() if args.min_budget else RATIOS)
-    settings = {
-        "size": args.size,
-        "device": args.device,
-        "steps": args.steps,
-        "threads": args.threads,
-    }
+    ratios: Sequence[float] = args.ratios or (() if args.min_budget else RATIOS)
+    settings = {name: getattr(args, name) for name in ("size", "device", "steps", "threads")}
     command = shlex.join(["python", "-m", "coop", *sys.argv[1:]])
     results = Results.open(args.out, command, settings)
-    if command not in results.header["command"].split("\n"):
-        results.header["command"] += "\n" + command
-    cells = grid(
-        models, args.size, args.device, configurations, ratios, args.min_budget, args.steps
-    )
-    return Sweep(results, list(cells), args.threads, args.timeout)
+    cells = list(grid(models, configurations, ratios, args.min_budget))
+    return Sweep(results, cells, args.timeout, args.time_limit)
 
 
 def _run(sweep: Sweep, console: Console) -> None:
@@ -106,7 +120,7 @@ def _run(sweep: Sweep, console: Console) -> None:
         task = progress.add_task("bench", total=len(missing))
 
         def report(cell: Cell, row: dict[str, Any]) -> None:
-            progress.console.print(_line(cell, row))
+            progress.console.print(_line(cell, row), markup=False)
             progress.advance(task)
 
         sweep.run(report)
@@ -121,6 +135,7 @@ def _line(cell: Cell, row: dict[str, Any]) -> str:
         parts.append(f"memory {row['memory_ratio']:.2f}")
     if "overhead_cost" in row:
         parts.append(f"cost {row['overhead_cost']:.3f}")
+    if "num_evictions" in row:
         parts.append(f"fragmentation {row['fragmentation']:.1%}")
         parts.append(f"search {row['search_share']:.2%}")
     if "overhead_wall" in row:
