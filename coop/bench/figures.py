@@ -1,4 +1,8 @@
-"""The results as the paper's figures: SVG for documents, PNG for everything else."""
+"""The results as the paper's figures: SVG for documents, PNG for everything else.
+
+Every line and bar carries its own name, so no figure needs a legend or a caption; the colours are
+those of Okabe and Ito, which colour-blind readers can tell apart, and every line has its marker.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from coop.bench.cells import ABLATIONS, POLICIES
 from coop.bench.results import Results
 
-__all__ = ["draw"]
+__all__ = ["PUBLISHED_DTR", "draw"]
 
 Row = dict[str, Any]
 
@@ -32,57 +37,74 @@ TITLES = {
     "treelstm": "TreeLSTM",
 }
 LABELS = {
-    "coop": "Coop (ours)",
-    "coop-paper": "Coop as published",
+    "coop": "Coop",
     "dtr": "DTR",
     "dte": "DTE",
-    "no-window": "without sliding window",
-    "no-partition": "without partitioning",
-    "no-inplace": "without in-place",
-    "checkpoint": "torch.utils.checkpoint",
+    "no-window": "no window",
+    "no-partition": "no partition",
+    "no-inplace": "no in-place",
+    "checkpoint": "checkpointing",
 }
-# Told apart without colours too: every configuration has a marker of its own.
-STYLES: dict[str, tuple[str, str]] = {
+STYLES = {
     "coop": ("#0072b2", "o"),
-    "coop-paper": ("#56b4e9", "P"),
     "dtr": ("#d55e00", "s"),
     "dte": ("#009e73", "^"),
     "no-window": ("#cc79a7", "v"),
-    "no-partition": ("#e69f00", "<"),
-    "no-inplace": ("#999999", ">"),
+    "no-partition": ("#b07d00", "<"),
+    "no-inplace": ("#777777", ">"),
     "checkpoint": ("#000000", "*"),
 }
-POLICIES = ("coop", "coop-paper", "dtr", "dte")
-PARTS = ("coop", "coop-paper", "no-window", "no-partition", "no-inplace")
+PARTS = ("coop", *ABLATIONS)
 
-# DTR's published slowdowns (arXiv 2006.09616, Titan V), where the network is the same.
+# DTR's published slowdowns by budget ratio (arXiv 2006.09616, Titan V), for the same networks.
 PUBLISHED_DTR = {
     "unet": ((0.71, 1.14), (0.48, 1.25)),
     "densenet121": ((0.73, 1.22), (0.54, 1.29), (0.36, 1.52)),
     "treelstm": ((0.67, 1.85), (0.45, 2.09), (0.22, 3.02)),
 }
-# Beyond this an overhead is drawn at the upper edge, as an arrow.
-MOST_OVERHEAD = 2.0
+GOAL_FRAGMENTATION = 0.05  # the paper's: Coop wastes at most this on average
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Draws every figure there are numbers for; returns the files."""
-    matplotlib.rcParams.update({"svg.hashsalt": "coop", "font.size": 9, "axes.grid": True})
-    matplotlib.rcParams.update({"grid.alpha": 0.3, "axes.axisbelow": True})
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "coop",
+            "font.size": 9,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+            "axes.axisbelow": True,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    )
     figures = {
-        "overhead": _overhead(results),
+        "overhead": _curves(
+            results,
+            POLICIES,
+            "overhead_cost",
+            "Extra compute by memory budget: estimated cost of what is run again",
+        ),
         "fragmentation": _fragmentation(results),
         "search": _search(results),
-        "smallest-budget": _smallest(results),
-        "ablation": _ablation(results),
+        "smallest-budget": _smallest(results, [*POLICIES, "checkpoint"], "every policy"),
+        "ablation": _curves(
+            results,
+            PARTS,
+            "overhead_cost",
+            "What each part of Coop brings: extra compute with one part switched off",
+        ),
+        "ablation-smallest-budget": _smallest(results, PARTS, "one part of Coop switched off"),
     }
+    if results.header["settings"]["device"] == "cuda":
+        figures["step-time"] = _curves(
+            results, POLICIES, "overhead_wall", "Longer steps by memory budget: measured step time"
+        )
     written = []
     for name, figure in figures.items():
         if figure is None:
             continue
-        figure.text(
-            0.995, 0.005, _source(results), ha="right", va="bottom", size=6, color="#666666"
-        )
+        figure.supxlabel(_source(results), size=6.5, color="#666666", x=0.995, ha="right")
         for path in (folder / f"{name}.svg", folder / f"{name}.png"):
             metadata = {"Date": None} if path.suffix == ".svg" else None
             figure.savefig(path, dpi=150, metadata=metadata, facecolor="white")
@@ -91,11 +113,10 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def _source(results: Results) -> str:
-    settings, environment = results.header["settings"], results.header["environment"]
-    device = environment.get("gpu") or environment["cpu"]
+    settings, run = results.header["settings"], results.header["runs"][-1]
     return (
-        f"size {settings['size']}, {settings['steps']} steps, {device}, "
-        f"torch {environment['torch']}, {environment['date'][:10]}"
+        f"Size “{settings['size']}”, {settings['steps']} steps, {run.get('gpu') or run['cpu']}, "
+        f"torch {run['torch']}, {run['date'][:10]}"
     )
 
 
@@ -104,165 +125,214 @@ def _title(model: str) -> str:
 
 
 def _measured(results: Results, names: Sequence[str], kind: str) -> list[str]:
-    return [n for n in names if any(results.find(m, n, kind) for m in results.models)]
+    return [name for name in names if any(results.find(m, name, kind) for m in results.models)]
 
 
-def _overhead(results: Results) -> Figure | None:
-    names = _measured(results, POLICIES, "ratio")
-    models = [m for m in results.models if results.find(m, "coop", "ratio")]
-    if not names or not models:
+# --- curves: one panel a network, the budget shrinks to the right --------------------------------
+
+
+def _curves(results: Results, names: Sequence[str], field: str, title: str) -> Figure | None:
+    names = _measured(results, names, "ratio")
+    models = [m for m in results.models if any(results.find(m, name, "ratio") for name in names)]
+    if len(names) < 2 or not models:
         return None
     columns = min(4, len(models))
-    rows = math.ceil(len(models) / columns)
-    figure = Figure(figsize=(3.0 * columns, 2.5 * rows + 0.9), layout="constrained")
-    figure.suptitle(
-        "Compute overhead against memory: the cost of all operators over that of the program's own"
+    num_rows = math.ceil(len(models) / columns)
+    figure = Figure(figsize=(3.1 * columns, 2.6 * num_rows + 0.7), layout="constrained")
+    figure.suptitle(f"{title}\n", weight="bold")
+    figure.text(
+        0.5,
+        1 - 0.36 / figure.get_figheight(),
+        "Crosses along the foot: does not fit.  Lower is better, further right is less memory.",
+        ha="center",
+        color="#444444",
     )
     for index, model in enumerate(models):
-        axes = figure.add_subplot(rows, columns, index + 1)
-        axes.set_title(_title(model))
-        for name in names:
-            _overhead_line(axes, results, model, name)
-        _checkpoint_point(axes, results, model)
-        if model in PUBLISHED_DTR:
-            ratios, slowdowns = zip(*PUBLISHED_DTR[model], strict=True)
-            axes.plot(
-                ratios,
-                slowdowns,
-                "D",
-                mfc="none",
-                mec="#d55e00",
-                label="DTR, published time",
-            )
-        axes.invert_xaxis()
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, 0.99), min(max(high, 1.1), MOST_OVERHEAD + 0.05))
+        axes = figure.add_subplot(num_rows, columns, index + 1)
+        axes.set_title(_title(model), loc="left", size=10)
+        _panel(axes, results, model, names, field)
         if index % columns == 0:
-            axes.set_ylabel("overhead")
+            what = "longer step" if field == "overhead_wall" else "extra compute"
+            axes.set_ylabel(f"{what}, %")
         if index >= len(models) - columns:
-            axes.set_xlabel("memory ratio (budget / peak)")
-    _legend(figure)
+            axes.set_xlabel("budget, % of plain peak")
     return figure
 
 
-def _overhead_line(axes: Axes, results: Results, model: str, name: str) -> None:
-    rows = sorted(results.find(model, name, "ratio"), key=lambda row: -row["ratio"])
-    good = [row for row in rows if row["status"] == "ok"]
-    color, marker = STYLES[name]
-    axes.plot(
-        [row["ratio"] for row in good],
-        [min(row["overhead_cost"], MOST_OVERHEAD) for row in good],
-        color=color,
-        marker=marker,
-        ms=5,
-        lw=1.4,
-        label=LABELS[name],
-    )
-    for row in good:
-        if row["overhead_cost"] > MOST_OVERHEAD:
-            axes.annotate(
-                f"{row['overhead_cost']:.1f} ↑",
-                (row["ratio"], MOST_OVERHEAD),
-                color=color,
-                size=7,
-                xytext=(0, -9),
-                textcoords="offset points",
-                ha="center",
-            )
+def _panel(axes: Axes, results: Results, model: str, names: Sequence[str], field: str) -> None:
+    ratios = [100 * ratio for ratio in results.ratios]
+    labels: list[tuple[float, float, str, str]] = []
+    heights = [10.0]
+    for name in names:
+        rows = sorted(results.find(model, name, "ratio"), key=lambda row: -row["ratio"])
+        points = [
+            (100 * row["ratio"], 100 * (row[field] - 1)) for row in rows if row["status"] == "ok"
+        ]
+        color, marker = STYLES[name]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=color, marker=marker, ms=5, lw=1.4)
+            labels.append((*points[-1], LABELS[name], color))
+            heights += [y for _, y in points]
+    extra: list[tuple[float, float]] = []
+    if "dtr" in names:
+        extra += _others(axes, results, model, field)
+    heights += [y for _, y in extra]
+    high = 1.22 * max(heights)
+    lines = len(names)
+    foot = 0.055 * high  # height of one row of crosses
+    axes.set_ylim(-foot * (lines + 0.6), high)
+    for position, name in enumerate(names):
+        failed = [
+            100 * row["ratio"]
+            for row in results.find(model, name, "ratio")
+            if row["status"] != "ok"
+        ]
+        y = -foot * (position + 0.9)
+        axes.plot(failed, [y] * len(failed), "x", color=STYLES[name][0], ms=4.5, mew=1.3)
+    axes.axhline(0, color="#888888", lw=0.6)
+    left, right = max([*ratios, *(x for x, _ in extra)]), min([*ratios, *(x for x, _ in extra)])
+    axes.set_xlim(left + 3, right - 0.28 * (left - right) - 2)
+    axes.set_xticks([tick for tick in range(100, 0, -20) if right - 1 <= tick <= left + 1])
+    step = _nice_step(high)
+    axes.set_yticks([step * i for i in range(int(high // step) + 1)])
+    _label_ends(axes, labels, 0.075 * high * (1 + 0.06 * lines))
 
 
-def _checkpoint_point(axes: Axes, results: Results, model: str) -> None:
+def _nice_step(high: float) -> float:
+    rough = high / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+
+
+def _others(axes: Axes, results: Results, model: str, field: str) -> list[tuple[float, float]]:
+    """Checkpointing, and what DTR's authors published; their points, for the limits."""
+    points: list[tuple[float, float]] = []
     for row in results.find(model, "checkpoint", "plain"):
-        if row["status"] == "ok" and "overhead_cost" in row:
-            color, marker = STYLES["checkpoint"]
-            axes.plot(
-                [row["memory_ratio"]],
-                [row["overhead_cost"]],
-                color=color,
-                marker=marker,
-                ms=8,
-                ls="none",
-                label=LABELS["checkpoint"],
-            )
+        if row["status"] != "ok" or field not in row:
+            continue
+        x, y = 100 * row["memory_ratio"], 100 * (row[field] - 1)
+        color, marker = STYLES["checkpoint"]
+        axes.plot([x], [y], color=color, marker=marker, ms=9, ls="none")
+        _say(axes, LABELS["checkpoint"], (x, y), color, above=True)
+        points.append((x, y))
+    published = [(100 * ratio, 100 * (slow - 1)) for ratio, slow in PUBLISHED_DTR.get(model, ())]
+    if published:
+        color = STYLES["dtr"][0]
+        axes.plot(*zip(*published, strict=True), "D", mfc="none", mec=color, ms=6)
+        _say(axes, "DTR as published\n(other GPU, time)", published[-1], color, above=True)
+        points += published
+    return points
 
 
-def _legend(figure: Figure) -> None:
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    figure.legend(
-        list(entries.values()), list(entries), loc="outside lower center", ncols=6, frameon=False
+def _say(axes: Axes, text: str, at: tuple[float, float], color: str, above: bool) -> None:
+    axes.annotate(
+        text,
+        at,
+        color=color,
+        size=7,
+        xytext=(0, 6 if above else -6),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
     )
+
+
+def _label_ends(axes: Axes, labels: list[tuple[float, float, str, str]], gap: float) -> None:
+    """Names at the ends of lines, moved apart where they would lie on each other."""
+    below = -math.inf
+    for x, y, text, color in sorted(labels, key=lambda label: label[1]):
+        y = max(y, below + gap)
+        below = y
+        axes.annotate(
+            text,
+            (x, y),
+            color=color,
+            size=8,
+            weight="bold",
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+        )
+
+
+# --- bars: one group a network, every bar with its name and number ------------------------------
 
 
 def _bars(
     results: Results,
     names: Sequence[str],
+    title: str,
+    axis: str,
     value: Callable[[str, str], float | None],
-    axes: Axes,
-    form: str,
-) -> None:
-    """One group of bars a network; a cross where there is nothing to show a bar for."""
+    text: Callable[[str, str], str],
+) -> Figure:
     models = results.models
-    width = 0.8 / len(names)
-    for position, name in enumerate(names):
-        color, _ = STYLES[name]
-        for index, model in enumerate(models):
-            x = index + (position - (len(names) - 1) / 2) * width
-            height = value(model, name)
-            label = LABELS[name] if index == 0 else None
-            if height is None:
-                axes.bar([x], [0], width, color=color, label=label)
-                axes.plot([x], [axes.get_ylim()[0]], "x", color=color, ms=5, clip_on=False)
+    height = 0.19 * len(names) * len(models) + 0.16 * len(models) + 1.3
+    figure = Figure(figsize=(8.5, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, weight="bold", loc="left", size=10)
+    pitch = len(names) + 0.8
+    largest = max((value(m, n) or 0.0 for m in models for n in names), default=0.0) or 1.0
+    for index, model in enumerate(models):
+        for position, name in enumerate(names):
+            y = index * pitch + position
+            length = value(model, name)
+            color = STYLES[name][0]
+            if length is None:
+                note = f"{LABELS[name]} {text(model, name)}"
+                axes.text(0.004 * largest, y, note, va="center", size=7.5, color=color)
                 continue
-            bars = axes.bar([x], [height], width * 0.92, color=color, label=label)
-            axes.bar_label(bars, fmt=form, size=5.5, rotation=90, padding=2)
-    axes.set_xticks(range(len(models)), [_title(model) for model in models])
-    axes.grid(axis="x", visible=False)
-    axes.margins(y=0.16)
+            axes.barh(y, length, 0.86, color=color)
+            note = f"{LABELS[name]} {text(model, name)}"
+            axes.text(length + 0.008 * largest, y, note, va="center", size=7.5, color=color)
+    middle = (len(names) - 1) / 2
+    ticks = [index * pitch + middle for index in range(len(models))]
+    axes.set_yticks(ticks, [_title(model) for model in models])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.invert_yaxis()
+    axes.margins(y=0.01)
+    axes.set_xlim(0, largest * 1.3)
+    axes.set_xlabel(axis)
+    return figure
 
 
-def _mean(results: Results, field: str) -> Callable[[str, str], float | None]:
-    """Over the budgets below the peak that every policy fits, so that all are compared alike."""
+def _mean_text(results: Results, field: str, show: Callable[[float], str]) -> Any:
+    def text(model: str, name: str) -> str:
+        value = results.mean(model, name, field)
+        return "-" if value is None else show(value)
 
-    def mean(model: str, name: str) -> float | None:
-        names = _measured(results, POLICIES, "ratio")
-        fitting: set[float] | None = None
-        for other in names:
-            good = {
-                row["ratio"]
-                for row in results.find(model, other, "ratio")
-                if row["status"] == "ok" and row["ratio"] < 1
-            }
-            fitting = good if fitting is None or other == "coop-paper" else fitting & good
-        rows = [
-            row
-            for row in results.find(model, name, "ratio")
-            if row["status"] == "ok" and row["ratio"] < 1
-        ]
-        common = [row for row in rows if row["ratio"] in (fitting or ())] or rows
-        return sum(row[field] for row in common) / len(common) if common else None
-
-    return mean
+    return text
 
 
 def _fragmentation(results: Results) -> Figure | None:
     names = _measured(results, POLICIES, "ratio")
     if not names:
         return None
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title("Fragmentation: memory that is free and yet does not fit, after an eviction")
-    mean = _mean(results, "fragmentation")
 
     def percent(model: str, name: str) -> float | None:
-        value = mean(model, name)
+        value = results.mean(model, name, "fragmentation")
         return None if value is None else 100 * value
 
-    _bars(results, names, percent, axes, "%.1f")
-    axes.set_ylabel("% of the budget, mean")
-    _legend(figure)
+    figure = _bars(
+        results,
+        names,
+        "Fragmentation: memory that is free, yet in pieces too small, after each eviction",
+        "mean of free bytes, % of the budget, over the budgets that all policies fit",
+        percent,
+        _mean_text(results, "fragmentation", lambda value: f"{value:.1%}"),
+    )
+    axes = figure.axes[0]
+    axes.axvline(100 * GOAL_FRAGMENTATION, color="#444444", lw=1, ls="--")
+    axes.annotate(
+        "the paper's 5%",
+        (100 * GOAL_FRAGMENTATION, 0),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, 3),
+        textcoords="offset points",
+        size=7,
+        color="#444444",
+    )
     return figure
 
 
@@ -270,64 +340,52 @@ def _search(results: Results) -> Figure | None:
     names = _measured(results, POLICIES, "ratio")
     if not names:
         return None
-    figure = Figure(figsize=(11, 5.6), layout="constrained")
-    latency, share = figure.subplots(2, 1)
-    latency.set_title("Search latency: time to choose what to evict, per forced allocation")
-    _bars(results, names, _mean(results, "us_per_forced"), latency, "%.1f")
-    latency.set_ylabel("µs")
-    mean = _mean(results, "search_share")
+
+    def text(model: str, name: str) -> str:
+        latency = results.mean(model, name, "us_per_forced")
+        share = results.mean(model, name, "search_share")
+        if latency is None or share is None:
+            return "-"
+        return f"{latency:.1f} µs, {share:.2%} of the step"
+
+    return _bars(
+        results,
+        names,
+        "Search: time to choose what to evict, for each allocation that does not fit",
+        "µs per forced allocation, mean over the budgets that all policies fit",
+        lambda model, name: results.mean(model, name, "us_per_forced"),
+        text,
+    )
+
+
+def _smallest(results: Results, names: Sequence[str], what: str) -> Figure | None:
+    names = [
+        name
+        for name in names
+        if _measured(results, [name], "plain" if name == "checkpoint" else "smallest")
+    ]
+    if not set(names) - {"coop", "checkpoint"}:
+        return None
 
     def percent(model: str, name: str) -> float | None:
-        value = mean(model, name)
+        if name == "checkpoint":
+            good = [r for r in results.find(model, name, "plain") if r["status"] == "ok"]
+            return 100 * good[0]["memory_ratio"] if good else None
+        value = results.smallest(model, name)
         return None if value is None else 100 * value
 
-    share.set_title("Search as a share of the step")
-    _bars(results, names, percent, share, "%.2f")
-    share.axhline(1.0, color="#666666", lw=0.8, ls="--")
-    share.set_ylabel("% of the step")
-    _legend(figure)
-    return figure
+    def text(model: str, name: str) -> str:
+        value = percent(model, name)
+        if value is not None:
+            return f"{value:.0f}%"
+        return "has no blocks here" if name == "checkpoint" else "-"
 
-
-def _smallest(results: Results) -> Figure | None:
-    names = _measured(results, POLICIES, "smallest")
-    if not names:
-        return None
-    names = [*names, "checkpoint"]
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title("Smallest budget that trains (checkpointing: the peak it has)")
-
-    def ratio(model: str, name: str) -> float | None:
-        kind = "plain" if name == "checkpoint" else "smallest"
-        rows = [row for row in results.find(model, name, kind) if row["status"] == "ok"]
-        return rows[0]["memory_ratio"] if rows else None
-
-    _bars(results, names, ratio, axes, "%.2f")
-    axes.set_ylabel("share of the plain peak")
-    _legend(figure)
-    return figure
-
-
-def _ablation(results: Results) -> Figure | None:
-    names = _measured(results, PARTS, "ratio")
-    if len(names) < 3:
-        return None
-    ratios = sorted({row["ratio"] for row in results.rows.values() if row["ratio"]}, reverse=True)
-    ratios = [ratio for ratio in ratios if ratio < 1][:3]
-    figure = Figure(figsize=(11, 2.5 * len(ratios) + 0.6), layout="constrained")
-    figure.suptitle("Coop without one of its parts: extra compute, % (cross: does not fit)")
-    for index, budget_ratio in enumerate(ratios):
-        axes = figure.add_subplot(len(ratios), 1, index + 1)
-        axes.set_title(f"memory ratio {budget_ratio:g}", size=9)
-
-        def extra(model: str, name: str, budget_ratio: float = budget_ratio) -> float | None:
-            for row in results.find(model, name, "ratio"):
-                if row["ratio"] == budget_ratio and row["status"] == "ok":
-                    return min(100 * (float(row["overhead_cost"]) - 1), 100.0)
-            return None
-
-        _bars(results, names, extra, axes, "%.0f")
-        axes.set_ylabel("extra compute, %")
-    _legend(figure)
-    return figure
+    return _bars(
+        results,
+        names,
+        f"Smallest budget that trains, with {what}",
+        "% of the peak without a budget"
+        + (" (checkpointing: the peak it has)" if "checkpoint" in names else ""),
+        percent,
+        text,
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from coop.bench.cells import BenchError, Cell
+from coop.bench.cells import POLICIES, BenchError, Cell
 from coop.files import write_whole
 
 __all__ = ["Results"]
@@ -90,10 +90,39 @@ class Results:
         rows = self.find(model, "plain", "plain")
         return rows[0] if rows and rows[0]["status"] == "ok" else None
 
+    def at(self, model: str, configuration: str, ratio: float) -> dict[str, Any] | None:
+        """The row of that cell, if it is there and went well."""
+        for row in self.find(model, configuration, "ratio"):
+            if row["ratio"] == ratio and row["status"] == "ok":
+                return row
+        return None
+
+    def mean(self, model: str, configuration: str, field: str) -> float | None:
+        """Over the budgets with forced allocations, those that every measured policy fits, so that
+        all are compared alike."""
+        policies = [name for name in POLICIES if self.find(model, name, "ratio")]
+        values = []
+        for ratio in self.ratios:
+            row = self.at(model, configuration, ratio)
+            if row is not None and all(self.at(model, name, ratio) for name in policies):
+                values += [float(row[field])] if row["num_forced"] else []
+        return sum(values) / len(values) if values else None
+
+    def smallest(self, model: str, configuration: str) -> float | None:
+        """The smallest budget found, as a share of the peak without one."""
+        rows = self.find(model, configuration, "smallest")
+        good = [row for row in rows if row["status"] == "ok"]
+        return float(good[0]["memory_ratio"]) if good else None
+
     @property
     def models(self) -> list[str]:
         """Networks, in order."""
         return list(dict.fromkeys(row["model"] for row in self.rows.values()))
+
+    @property
+    def ratios(self) -> list[float]:
+        """Budgets as shares of the peak, the largest first."""
+        return sorted({row["ratio"] for row in self.rows.values() if row["ratio"]}, reverse=True)
 
 
 def environment(device: str) -> dict[str, Any]:

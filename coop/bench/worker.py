@@ -124,7 +124,9 @@ def _measure_cpu(train: Callable[..., Run], request: Row, give_up: Callable[[Row
     marks: list[coop.Stats] = []
     run: Run | None = None
     reason = ""
-    with coop.budget(request["budget_bytes"], **CONFIGURATIONS[request["configuration"]]) as session:
+    with coop.budget(
+        request["budget_bytes"], **CONFIGURATIONS[request["configuration"]]
+    ) as session:
         with _watching(lambda: _too_costly(session.stats(), request["plain_compute_ns"]), give_up):
             try:
                 run = train(lambda step: marks.append(session.stats()))
