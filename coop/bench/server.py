@@ -16,6 +16,7 @@ import tempfile
 from typing import IO, Any
 
 import torch
+import torch._dynamo  # what every optimizer imports when it is made, for seconds
 from torch import Tensor
 
 from coop.bench import worker

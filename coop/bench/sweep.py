@@ -169,6 +169,8 @@ def _start_server() -> subprocess.Popen[str]:
     path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{root}{os.pathsep}{path}" if path else root
     environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Whoever asks in the server whether there is a GPU must not start CUDA.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     # A thread pool in the server would not survive the fork.
     environment["OPENBLAS_NUM_THREADS"] = "1"
     return subprocess.Popen(
