@@ -69,8 +69,9 @@ class Results:
 
     def add(self, cell: Cell, row: dict[str, Any]) -> None:
         """Adds a row and writes the file; what was there stays whole until the new one is."""
-        run = len(self.header["runs"]) - 1
-        self.rows[cell.key] = {"key": cell.key, **asdict(cell), "run": run, **row}
+        identity = {"key": cell.key, **asdict(cell), "run": len(self.header["runs"]) - 1}
+        # First for the reader, and last because the row may be one of another cell.
+        self.rows[cell.key] = {**identity, **row, **identity}
         data = {**self.header, "rows": list(self.rows.values())}
         try:
             write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())

@@ -43,9 +43,7 @@ def counts(path: Path) -> dict[str, Any]:
     fields = ("status", "reason", "digest", "num_evictions", "num_replays", "num_searches")
     fields += ("searched_blocks", "num_forced", "evicted_bytes", "peak_bytes", "budget_bytes")
     fields += ("overhead_cost", "fragmentation", "copied_bytes")
-    return {
-        key: {field: row.get(field) for field in fields} for key, row in rows(path).items()
-    }
+    return {key: {field: row.get(field) for field in fields} for key, row in rows(path).items()}
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +194,14 @@ def test_keys_tell_cells_apart() -> None:
     assert Cell("unet", "coop", "ratio", 0.5).key == "unet coop ratio 0.5"
     assert Cell("unet", "coop", "smallest").key == "unet coop smallest"
     assert Cell("unet", "plain", "plain").key == "unet plain"
+
+
+def test_a_cell_may_take_the_row_of_another(tmp_path: Path) -> None:
+    settings = {"size": "tiny", "device": "cpu", "steps": 1, "threads": 1}
+    results = Results.open(tmp_path / "a.json", "a command", settings)
+    results.add(Cell("unet", "coop", "ratio", 0.5), {"status": "ok", "memory_ratio": 0.5})
+    results.add(Cell("unet", "coop", "smallest"), results.rows["unet coop ratio 0.5"])
+    again = Results.read(tmp_path / "a.json")
+    assert list(again.rows) == ["unet coop ratio 0.5", "unet coop smallest"]
+    assert again.smallest("unet", "coop") == 0.5
+    assert again.ratios == [0.5]
