@@ -62,7 +62,8 @@ PUBLISHED_DTR = {
     "densenet121": ((0.73, 1.22), (0.54, 1.29), (0.36, 1.52)),
     "treelstm": ((0.67, 1.85), (0.45, 2.09), (0.22, 3.02)),
 }
-GOAL_FRAGMENTATION = 0.05  # the paper's: Coop wastes at most this on average
+NOTHING_IN_COMMON = "(no measured budget that all three fit)"
+GOAL_FRAGMENTATION = 0.05  # Coop is to waste at most this on average
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -87,14 +88,16 @@ def draw(results: Results, folder: Path) -> list[Path]:
         ),
         "fragmentation": _fragmentation(results),
         "search": _search(results),
-        "smallest-budget": _smallest(results, [*POLICIES, "checkpoint"], "every policy"),
+        "smallest-budget": _smallest(results, [*POLICIES, "checkpoint"], "shorter is better"),
         "ablation": _curves(
             results,
             PARTS,
             "overhead_cost",
             "What each part of Coop brings: extra compute with one part switched off",
         ),
-        "ablation-smallest-budget": _smallest(results, PARTS, "one part of Coop switched off"),
+        "ablation-smallest-budget": _smallest(
+            results, PARTS, "Coop, and Coop without one of its parts"
+        ),
     }
     if results.header["settings"]["device"] == "cuda":
         figures["step-time"] = _curves(
@@ -213,27 +216,29 @@ def _others(axes: Axes, results: Results, model: str, field: str) -> list[tuple[
         x, y = 100 * row["memory_ratio"], 100 * (row[field] - 1)
         color, marker = STYLES["checkpoint"]
         axes.plot([x], [y], color=color, marker=marker, ms=9, ls="none")
-        _say(axes, LABELS["checkpoint"], (x, y), color, above=True)
+        _say(axes, LABELS["checkpoint"], (x, y), color, (0, 6), "center", "bottom")
         points.append((x, y))
     published = [(100 * ratio, 100 * (slow - 1)) for ratio, slow in PUBLISHED_DTR.get(model, ())]
     if published:
         color = STYLES["dtr"][0]
         axes.plot(*zip(*published, strict=True), "D", mfc="none", mec=color, ms=6)
-        _say(axes, "DTR as published\n(other GPU, time)", published[-1], color, above=True)
+        text = "DTR as published\n(Titan V, step time)"
+        _say(axes, text, published[-1], color, (6, -3), "left", "top")
         points += published
     return points
 
 
-def _say(axes: Axes, text: str, at: tuple[float, float], color: str, above: bool) -> None:
+def _say(
+    axes: Axes,
+    text: str,
+    at: tuple[float, float],
+    color: str,
+    away: tuple[float, float],
+    side: str,
+    foot: str,
+) -> None:
     axes.annotate(
-        text,
-        at,
-        color=color,
-        size=7,
-        xytext=(0, 6 if above else -6),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if above else "top",
+        text, at, color=color, size=7, xytext=away, textcoords="offset points", ha=side, va=foot
     )
 
 
@@ -284,7 +289,9 @@ def _bars(
                 continue
             axes.barh(y, length, 0.86, color=color)
             note = f"{LABELS[name]} {text(model, name)}"
-            axes.text(length + 0.008 * largest, y, note, va="center", size=7.5, color=color)
+            end = length + 0.008 * largest
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            axes.text(end, y, note, va="center", size=7.5, color=color, bbox=box)
     middle = (len(names) - 1) / 2
     ticks = [index * pitch + middle for index in range(len(models))]
     axes.set_yticks(ticks, [_title(model) for model in models])
@@ -300,7 +307,7 @@ def _bars(
 def _mean_text(results: Results, field: str, show: Callable[[float], str]) -> Any:
     def text(model: str, name: str) -> str:
         value = results.mean(model, name, field)
-        return "-" if value is None else show(value)
+        return NOTHING_IN_COMMON if value is None else show(value)
 
     return text
 
@@ -325,10 +332,10 @@ def _fragmentation(results: Results) -> Figure | None:
     axes = figure.axes[0]
     axes.axvline(100 * GOAL_FRAGMENTATION, color="#444444", lw=1, ls="--")
     axes.annotate(
-        "the paper's 5%",
-        (100 * GOAL_FRAGMENTATION, 0),
+        f"goal: {GOAL_FRAGMENTATION:.0%}",
+        (100 * GOAL_FRAGMENTATION, 1),
         xycoords=("data", "axes fraction"),
-        xytext=(3, 3),
+        xytext=(3, 0),
         textcoords="offset points",
         size=7,
         color="#444444",
@@ -345,7 +352,7 @@ def _search(results: Results) -> Figure | None:
         latency = results.mean(model, name, "us_per_forced")
         share = results.mean(model, name, "search_share")
         if latency is None or share is None:
-            return "-"
+            return NOTHING_IN_COMMON
         return f"{latency:.1f} µs, {share:.2%} of the step"
 
     return _bars(
@@ -378,12 +385,12 @@ def _smallest(results: Results, names: Sequence[str], what: str) -> Figure | Non
         value = percent(model, name)
         if value is not None:
             return f"{value:.0f}%"
-        return "has no blocks here" if name == "checkpoint" else "-"
+        return "(has no blocks)" if name == "checkpoint" else "(none found)"
 
     return _bars(
         results,
         names,
-        f"Smallest budget that trains, with {what}",
+        f"Smallest budget that trains: {what}",
         "% of the peak without a budget"
         + (" (checkpointing: the peak it has)" if "checkpoint" in names else ""),
         percent,
