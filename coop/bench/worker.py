@@ -30,8 +30,8 @@ Batches = list[tuple[Tensor, ...]]
 
 WARM_UP = 2  # steps that are not measured: optimizer states appear in the first
 AMPLE_BYTES = 2**36  # never a reason to evict; only what is touched is ever real memory
-# A run that spends more than this on recomputation, in runs without a budget, is given up.
-MOST_OVERHEAD = 10.0
+# A run with a step that spends more than this on recomputation, in plain steps, is given up.
+MOST_OVERHEAD = 5.0
 # What the first step of a process may take beyond that on a GPU: libraries are loaded.
 _GRACE_S = 5.0
 _COUNTS = (
@@ -85,7 +85,7 @@ def measure(request: Row, batches: Batches, give_up: Callable[[Row], None]) -> R
         torch.backends.cuda.enable_cudnn_sdp(False)
     checkpointed = request["configuration"] == "checkpoint"
 
-    def train(after_step: Callable[[int], None] = lambda step: None) -> Run:
+    def train(after_step: Callable[[], None] = lambda: None) -> Run:
         return _train(workload, device, batches, checkpointed, after_step)
 
     try:
@@ -124,61 +124,60 @@ def _measure_cpu(train: Callable[..., Run], request: Row, give_up: Callable[[Row
     marks: list[coop.Stats] = []
     run: Run | None = None
     reason = ""
-    with coop.budget(
-        request["budget_bytes"], **CONFIGURATIONS[request["configuration"]]
-    ) as session:
-        with _watching(lambda: _too_costly(session.stats(), request["plain_compute_ns"]), give_up):
+    options = CONFIGURATIONS[request["configuration"]]
+    limit_ns = MOST_OVERHEAD * request["plain_compute_ns"] / (WARM_UP + request["steps"])
+    with coop.budget(request["budget_bytes"], **options) as session:
+
+        def check() -> coop.Stats:
+            before_ns = marks[-1].replay_ns if marks else 0.0
+            stats = session.stats()
+            if stats.replay_ns - before_ns > limit_ns:
+                give_up(failed(_TOO_SLOW))
+            return stats
+
+        with _watching(check):
             try:
-                run = train(lambda step: marks.append(session.stats()))
+                run = train(lambda: marks.append(check()))
             except coop.OutOfBudgetError as error:
                 reason = f"out of budget: {_first_line(error)}"
         # A failed step must be let go of before everything that lives on is given back.
         gc.collect()
-    if run is None:
-        return failed(reason)
-    too_costly = _too_costly(session.stats(), request["plain_compute_ns"])
-    return too_costly or {**run.result(), **_counts(marks, run)}
+    return {**run.result(), **_counts(marks, run)} if run else failed(reason)
 
 
 def _measure_cuda(train: Callable[..., Run], request: Row, give_up: Callable[[Row], None]) -> Row:
     options = CONFIGURATIONS[request["configuration"]]
     session = coop.install(request["budget_bytes"], **options)
     marks: list[coop.Stats] = []
-    step_began = time.perf_counter()
     limit_s = _GRACE_S + (1 + MOST_OVERHEAD) * request["plain_step_ms"] / 1e3
+    step_began = time.perf_counter()
 
-    def after_step(step: int) -> None:
+    def check() -> None:
+        if time.perf_counter() - step_began > limit_s:
+            give_up(failed(_TOO_SLOW))
+
+    def after_step() -> None:
         nonlocal step_began
         marks.append(session.stats())
         step_began = time.perf_counter()
 
-    def too_long() -> Row | None:
-        slow = time.perf_counter() - step_began > limit_s
-        return failed(_TOO_SLOW) if slow else None
-
-    with _watching(too_long, give_up):
+    with _watching(check):
         run = train(after_step)
     # The budget is not left: all that lives on would have to fit it at once, for nothing.
     return {**run.result(), **_counts(marks, run)}
 
 
-_TOO_SLOW = f"gave up: recomputation takes more than {MOST_OVERHEAD:g} times the step itself"
-
-
-def _too_costly(stats: coop.Stats, plain_compute_ns: float) -> Row | None:
-    return failed(_TOO_SLOW) if stats.replay_ns > MOST_OVERHEAD * plain_compute_ns else None
+_TOO_SLOW = f"gave up: a step was recomputing for more than {MOST_OVERHEAD:g} plain steps"
 
 
 @contextmanager
-def _watching(check: Callable[[], Row | None], give_up: Callable[[Row], None]) -> Iterator[None]:
-    """Gives up with the row that `check` has, from a thread: a step may never come to its end."""
+def _watching(check: Callable[[], object]) -> Iterator[None]:
+    """Calls `check` now and then from a thread: a step may never come to its end."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.2):
-            row = check()
-            if row is not None:
-                give_up(row)
+            check()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -215,7 +214,7 @@ def _train(
     device: str,
     batches: Batches,
     checkpointed: bool,
-    after_step: Callable[[int], None],
+    after_step: Callable[[], None],
 ) -> Run:
     """Trains from scratch, one step a batch."""
     with torch.device(device):
@@ -225,7 +224,7 @@ def _train(
             _checkpoint(block)
     optimizer = workload.make_optimizer(model)
     run = Run(model, [], [], [])
-    for step, tensors in enumerate(batches):
+    for tensors in batches:
         # A copy on the CPU too: the data of a step counts as memory of the step.
         batch = tuple(
             tensor if position in workload.host_inputs else tensor.to(device, copy=True)
@@ -242,7 +241,7 @@ def _train(
         run.cpu_ms.append((time.process_time() - cpu) * 1e3)
         run.losses.append(loss.item())
         del loss, batch
-        after_step(step)
+        after_step()
     return run
 
 
