@@ -216,6 +216,10 @@ def _others(axes: Axes, results: Results, model: str, field: str) -> list[tuple[
         x, y = 100 * row["memory_ratio"], 100 * (row[field] - 1)
         color, marker = STYLES["checkpoint"]
         axes.plot([x], [y], color=color, marker=marker, ms=9, ls="none")
+        if "peak_reserved_bytes" in row:
+            # What torch's allocator took from the driver for it: that, too, has to fit.
+            reserved = x * row["peak_reserved_bytes"] / row["peak_bytes"]
+            axes.plot([x, reserved], [y, y], color=color, marker="|", ms=6, lw=0.8)
         _say(axes, LABELS["checkpoint"], (x, y), color, (0, 6), "center", "bottom")
         points.append((x, y))
     published = [(100 * ratio, 100 * (slow - 1)) for ratio, slow in PUBLISHED_DTR.get(model, ())]

@@ -94,7 +94,7 @@ def measure(request: Row, batches: Batches, give_up: Callable[[Row], None]) -> R
         measure_budget = _measure_cpu if device == "cpu" else _measure_cuda
         return measure_budget(train, request, give_up)
     except coop.OutOfBudgetError as error:
-        return failed(f"out of budget: {_first_line(error)}")
+        return _out_of_budget(error)
     except torch.OutOfMemoryError as error:
         return failed(f"out of memory: {_first_line(error)}")
     except Exception as error:  # whatever it is, the sweep goes on with the next cell
@@ -123,7 +123,7 @@ def _measure_plain(train: Callable[..., Run], device: str) -> Row:
 def _measure_cpu(train: Callable[..., Run], request: Row, give_up: Callable[[Row], None]) -> Row:
     marks: list[coop.Stats] = []
     run: Run | None = None
-    reason = ""
+    row: Row = {}
     options = CONFIGURATIONS[request["configuration"]]
     limit_ns = MOST_OVERHEAD * request["plain_compute_ns"] / (WARM_UP + request["steps"])
     with coop.budget(request["budget_bytes"], **options) as session:
@@ -139,10 +139,10 @@ def _measure_cpu(train: Callable[..., Run], request: Row, give_up: Callable[[Row
             try:
                 run = train(lambda: marks.append(check()))
             except coop.OutOfBudgetError as error:
-                reason = f"out of budget: {_first_line(error)}"
+                row = _out_of_budget(error)
         # A failed step must be let go of before everything that lives on is given back.
         gc.collect()
-    return {**run.result(), **_counts(marks, run)} if run else failed(reason)
+    return {**run.result(), **_counts(marks, run)} if run else row
 
 
 def _measure_cuda(train: Callable[..., Run], request: Row, give_up: Callable[[Row], None]) -> Row:
@@ -262,6 +262,11 @@ def _spread(times_ms: list[float]) -> dict[str, float]:
 def _synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def _out_of_budget(error: coop.OutOfBudgetError) -> Row:
+    # What was wanted, and what was in the way.
+    return failed(f"out of budget: {' '.join(str(error).splitlines()[:2])}")
 
 
 def _first_line(error: Exception) -> str:
