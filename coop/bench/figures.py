@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from coop.bench.cells import ABLATIONS, POLICIES
 from coop.bench.results import Results
@@ -261,6 +262,7 @@ def _label_ends(axes: Axes, labels: list[tuple[float, float, str, str]], gap: fl
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
 
 
