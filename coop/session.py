@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from coop import guards
 from coop._native import _C
 from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
 from coop.events import as_events
@@ -192,7 +193,7 @@ def current_session() -> Session | None:
     return _session
 
 
-def _engine_of(tensor: Tensor) -> Any:
+def _engine_of(tensor: Tensor | torch.UntypedStorage) -> Any:
     if _session is None:
         raise RuntimeError("this needs a budget: call it inside `with coop.budget(...)`")
     if tensor.is_cuda and _cuda_size is not None:
@@ -278,7 +279,7 @@ def budget(
     try:
         yield session
     finally:
-        _release_raw_pointers()
+        guards.release()
         _session = None
         lost = session._close()
     if lost:
@@ -291,7 +292,7 @@ def budget(
 def _start(engine: Any, policy: PolicyName, device: str) -> Session:
     global _session
     _session = Session(engine, policy, device)
-    _guard_raw_pointers()
+    guards.guard(_engine_of)
     return _session
 
 
@@ -417,64 +418,6 @@ def allow_replay(operator: str) -> None:
     _C.allow_replay(operator)
 
 
-# A raw pointer that left torch must stay valid: its storage is pinned. Memory that is shared (a
-# NumPy array) may be written too, unseen: nothing is recomputed from it. An address alone
-# (libraries compare those of parameters) is taken as not written through.
-_RAW_POINTER_METHODS = ("numpy", "data_ptr", "__dlpack__")
-
-
-def _pinning(name: str) -> Callable[..., Any]:
-    method = getattr(torch.Tensor, name)
-
-    def pin_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, *args, **kwargs)
-        if _session is not None:
-            engine = _engine_of(self)
-            if name != "data_ptr":
-                engine.expose(self)
-            elif engine.owns(self):
-                engine.pin(self, True)
-        return result
-
-    return pin_and_call
-
-
-# They read the bytes without an operator, at once.
-_READING_METHODS = ("tolist", "share_memory_", "__deepcopy__")
-
-
-def _materializing(name: str) -> Callable[..., Any]:
-    method = getattr(torch.Tensor, name)
-
-    def materialize_and_call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if _session is not None and _session._engine.owns(self):
-            _session._engine.materialize(self)
-        return method(self, *args, **kwargs)
-
-    return materialize_and_call
-
-
-def _guard_raw_pointers() -> None:
-    for name in _READING_METHODS:
-        _saved_methods[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, _materializing(name))
-    for name in _RAW_POINTER_METHODS:
-        _saved_methods[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, _pinning(name))
-
-
-def _release_raw_pointers() -> None:
-    for name, method in _saved_methods.items():
-        if method is None:
-            delattr(torch.Tensor, name)
-        else:
-            setattr(torch.Tensor, name, method)
-    _saved_methods.clear()
-
-
-_saved_methods: dict[str, Any] = {}
-
-
 def _step_begins(*_: Any) -> None:
     if _session is not None and _C.is_thread_enabled():
         _session._engine.begin_step()
@@ -499,6 +442,8 @@ def _make_error(operator: str, replaying: str, shortage: dict[str, Any]) -> OutO
 
 def _forked() -> None:
     global _session
+    if _session is not None:
+        guards.release()
     _session = None
     _C.after_fork_in_child()
 
@@ -507,3 +452,4 @@ register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
 os.register_at_fork(after_in_child=_forked)
 _C.set_error_factory(_make_error)
+guards.watch()

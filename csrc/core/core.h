@@ -95,8 +95,10 @@ class Core {
   void evict_all();              // everything that can be
   void pin(Storage* storage, const char* reason);
   void unpin(Storage* storage);
-  // Others may write the bytes from now on, unseen: what was made from them is settled (Rule 6).
-  // Resident content only. The host must not record what reads it any more.
+  // The bytes are about to be written without an operator: what was made from them is settled
+  // (Rule 6). Resident content only.
+  void before_unseen_write(Storage* storage);
+  // The same, but from now on and at any time. The host must not record what reads it any more.
   void expose(Storage* storage);
   // Drops how the content was made (Rule 11): it is never evicted again. Resident content only.
   void make_root(Storage* storage);

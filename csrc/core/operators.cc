@@ -258,7 +258,29 @@ void Core::abort(Operation& operation) {
   COOP_DEBUG_ASSERT(is_valid());
 }
 
-void Core::begin_step() { step_begin_serial_ = next_serial_ + 1; }
+// Rule 6 for all parameters at once: they are about to be written, and when little is alive besides
+// them (a loss, an output that is printed later), making roots of that is cheaper than a copy of
+// every parameter it was computed from.
+void Core::begin_step() {
+  step_begin_serial_ = next_serial_ + 1;
+  const int64_t mark = ++mark_;
+  Bytes root_bytes = 0;
+  for (const Record* record = first_record_; record != nullptr; record = record->next) {
+    for (const Edge& edge : record->inputs) {
+      if (!edge.value->is_root() || edge.value->mark == mark) continue;
+      edge.value->mark = mark;
+      root_bytes += edge.value->bytes;
+    }
+  }
+  std::vector<Value*> dependents;
+  Bytes dependent_bytes = 0;
+  for (Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {
+    dependent_bytes += value->bytes;
+    if (dependent_bytes > root_bytes) return;
+    dependents.push_back(value);
+  }
+  root_dependents(dependents);
+}
 
 // Rule 11. What the optimizer wrote or made becomes a root; at a boundary, so does what has
 // survived a whole step, and what still depends on records older than that is settled: records
@@ -330,11 +352,15 @@ void Core::unpin(Storage* storage) {
   refresh(storage->value);
 }
 
-void Core::expose(Storage* storage) {
+void Core::before_unseen_write(Storage* storage) {
   COOP_ASSERT(storage->value->is_resident());
-  storage->exposed = true;
   root(storage->value);
   if (storage->value->users != nullptr) settle(storage);
+}
+
+void Core::expose(Storage* storage) {
+  storage->exposed = true;
+  before_unseen_write(storage);
 }
 
 void Core::make_root(Storage* storage) {

@@ -2,6 +2,7 @@
 #include "torch/bind_engine.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -24,11 +25,21 @@ namespace {
 // Makes the exception from (operator, replayed operator, shortage); set by Python at import.
 PyObject* g_make_error = nullptr;
 
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) {
+// Of a tensor or a torch.UntypedStorage; null when a tensor has none of its own.
+c10::StorageImpl* find_storage(py::handle object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  }
+  return torch::createStorage(object.ptr()).unsafeGetStorageImpl();
+}
+
+c10::StorageImpl* storage_of(py::handle object) {
+  c10::StorageImpl* impl = find_storage(object);
+  if (impl == nullptr) {
     throw py::type_error("coop: the tensor has no storage of its own (sparse or symbolic)");
   }
-  return tensor.storage().unsafeGetStorageImpl();
+  return impl;
 }
 
 // Errors of the core that do not pass through an operator.
@@ -119,37 +130,55 @@ void bind_engine(py::module_& m) {
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
+      // What these take is a tensor or a torch.UntypedStorage.
       .def("owns",
-           [](Engine& engine, const at::Tensor& t) {
-             return t.defined() && t.has_storage() && engine.find(storage_of(t)) != nullptr;
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = find_storage(x);
+             return impl != nullptr && engine.find(impl) != nullptr;
            })
       .def("is_resident",
-           [](Engine& engine, const at::Tensor& t) {
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
              const std::lock_guard<std::mutex> guard(engine.mutex());
-             const Storage* storage = engine.find(storage_of(t));
+             const Storage* storage = engine.find(impl);
              return storage == nullptr || storage->value->is_resident();
            })
       .def("materialize",
-           [](Engine& engine, const at::Tensor& t) {
-             translated("coop.materialize", [&] { engine.materialize(storage_of(t)); });
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             translated("coop.materialize", [&] { engine.materialize(impl); });
            })
       .def("evict",
-           [](Engine& engine, const at::Tensor& t) {
-             return translated("coop.evict", [&] { return engine.evict(storage_of(t)); });
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             return translated("coop.evict", [&] { return engine.evict(impl); });
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
       .def("pin",
-           [](Engine& engine, const at::Tensor& t, bool raw) {
-             translated("coop.pin", [&] {
-               engine.pin(storage_of(t), raw ? "a raw pointer to it was taken" : "coop.pin");
-             });
+           [](Engine& engine, py::handle x, bool raw) {
+             c10::StorageImpl* impl = storage_of(x);
+             const char* reason = raw ? "a raw pointer to it was taken" : "coop.pin";
+             translated("coop.pin", [&] { engine.pin(impl, reason); });
            })
       .def("expose",
-           [](Engine& engine, const at::Tensor& t) {
-             if (!t.defined() || !t.has_storage()) return;
-             translated("coop.pin", [&] { engine.expose(storage_of(t)); });
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = find_storage(x);
+             if (impl == nullptr) return;
+             translated("coop.pin", [&] { engine.expose(impl); });
            })
-      .def("unpin", [](Engine& engine, const at::Tensor& t) { engine.unpin(storage_of(t)); })
+      .def("before_unseen_write",
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             translated("a write without an operator", [&] { engine.before_unseen_write(impl); });
+           })
+      .def("is_pinned",
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const Storage* storage = engine.find(impl);
+             return storage != nullptr && storage->pins > 0;
+           })
+      .def("unpin", [](Engine& engine, py::handle x) { engine.unpin(storage_of(x)); })
       .def("is_valid",
            [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());

@@ -380,6 +380,26 @@ void Engine::expose(c10::StorageImpl* impl) {
   empty_trash();
 }
 
+void Engine::before_unseen_write(c10::StorageImpl* impl) {
+  c10::Storage garbage;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (Storage* storage = find(impl)) {
+      core_.materialize(storage);
+      core_.before_unseen_write(storage);
+    } else if (const auto found = externals_.find(impl);
+               found != externals_.end() && !found->second.storage->exposed) {
+      core_.before_unseen_write(found->second.storage);
+      // Its address may change too: what reads it later gets to know it anew.
+      core_.storage_died(found->second.storage);
+      garbage = std::move(found->second.keep_alive);
+      externals_.erase(found);
+    }
+  }
+  empty_trash();
+}
+
 void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
@@ -388,8 +408,12 @@ void Engine::unpin(c10::StorageImpl* impl) {
 
 void Engine::begin_step() {
   in_step_.store(true, std::memory_order_relaxed);
-  const std::lock_guard<std::mutex> guard(mutex_);
-  core_.begin_step();
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.begin_step();
+  }
+  empty_trash();
 }
 
 void Engine::end_step(bool boundary) {

@@ -108,6 +108,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void unpin(c10::StorageImpl* impl);
   // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
   void expose(c10::StorageImpl* impl);
+  // Its bytes are about to be written, or its memory replaced, without an operator (Rule 6).
+  void before_unseen_write(c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
   Stats stats();
@@ -136,13 +138,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
            torch::jit::Stack* stack);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const torch::jit::Stack& stack, Cost measured);
-  void materialize_storages(const OpInfo& info, const torch::jit::Stack& stack);
+  void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                       torch::jit::Stack* stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
   bool is_optimizing() const;
-  bool is_accumulating(const OpInfo& info) const;
-  void root_gradient(const at::Tensor& tensor);
+  void root_gradient(const at::Tensor& gradient);
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();

@@ -104,6 +104,13 @@ bool went_another_way(int64_t failures) {
   return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
 }
 
+// The leaf whose gradient this thread is accumulating; undefined when it does something else.
+at::Tensor accumulating_leaf() {
+  const auto node = torch::autograd::get_current_node();
+  const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
+  return accumulate != nullptr ? accumulate->variable : at::Tensor();
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -125,10 +132,13 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
   keys = below_us(keys);
-  const bool accumulating = info.accumulates && is_accumulating(info);
+  const bool accumulating = info.accumulates && accumulating_leaf().defined();
   if (info.passes_through) {
-    if (info.takes_storages) materialize_storages(info, *stack);
-    op.redispatchBoxed(keys, stack);
+    if (info.takes_storages) {
+      run_on_storages(info, op, keys, stack);
+    } else {
+      op.redispatchBoxed(keys, stack);
+    }
     if (accumulating) root_gradient(stack->back().toTensor());
     return;
   }
@@ -142,22 +152,38 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 // set_ looks at the memory behind its arguments, although it neither reads nor writes it.
-void Engine::materialize_storages(const OpInfo& info, const torch::jit::Stack& stack) {
-  for (size_t i = stack.size() - info.arguments.size(); i < stack.size(); ++i) {
-    const c10::IValue& argument = stack[i];
-    c10::StorageImpl* impl = nullptr;
+void Engine::run_on_storages(const OpInfo& info, const c10::OperatorHandle& op,
+                             c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  std::vector<Storage*> storages;
+  for (size_t i = stack->size() - info.arguments.size(); i < stack->size(); ++i) {
+    const c10::IValue& argument = (*stack)[i];
+    Storage* storage = nullptr;
     if (argument.isStorage()) {
-      impl = argument.toStorage().unsafeGetStorageImpl();
+      storage = find(argument.toStorage().unsafeGetStorageImpl());
     } else if (argument.isTensor() && argument.toTensor().has_storage()) {
-      impl = argument.toTensor().storage().unsafeGetStorageImpl();
+      storage = find(argument.toTensor().storage().unsafeGetStorageImpl());
     }
-    if (impl == nullptr) continue;
-    try {
-      materialize(impl);
-    } catch (const OutOfBudget& error) {
-      throw_out_of_budget(info.name, error.replaying, error.shortage);
-    }
+    if (storage != nullptr) storages.push_back(storage);
   }
+  Operation operation;
+  try {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.begin(operation, storages.data(), storages.size());
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(info.name, error.replaying, error.shortage);
+  }
+  auto unlock = [&] {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    core_.abort(operation);
+  };
+  try {
+    op.redispatchBoxed(keys, stack);
+  } catch (...) {
+    unlock();
+    throw;
+  }
+  unlock();
 }
 
 // --- 1. intercept -----------------------------------------------------------------------------
@@ -627,22 +653,18 @@ bool Engine::is_optimizing() const {
   return in_step_.load(std::memory_order_relaxed) && !at::GradMode::is_enabled();
 }
 
-bool Engine::is_accumulating(const OpInfo&) const {
-  const auto node = torch::autograd::get_current_node();
-  return node != nullptr && dynamic_cast<torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
-}
-
-void Engine::root_gradient(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
-  {
+// A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
+void Engine::root_gradient(const at::Tensor& gradient) {
+  for (const at::Tensor& tensor : {gradient, accumulating_leaf()}) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
     Storage* storage = find(tensor.storage().unsafeGetStorageImpl());
-    if (storage == nullptr || storage->value->is_root()) return;
+    if (storage == nullptr || storage->value->is_root()) continue;
     try {
       core_.materialize(storage);
     } catch (const OutOfBudget&) {
-      return;  // it stays recomputable
+      continue;  // it stays recomputable
     }
     core_.make_root(storage);
   }
