@@ -117,6 +117,7 @@ Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
 
 Window Core::choose(Bytes bytes) {
   const int64_t begin_ns = now_ns();
+  refresh_stale();
   // Locks change with every operator and searches are rare, so locks are put on the map here.
   hidden_.clear();
   auto hide = [&](const Value* value) {

@@ -133,6 +133,8 @@ class Core {
   // Score of an evictable value: own cost and evicted neighbourhood; `exact` walks the graph
   // instead of asking the union-find (for tests and measurements).
   Cost neighbourhood_cost(const Value* value, bool exact);
+  // Brings the scores on the map up to date, as every search does first.
+  void refresh_stale();
 
   template <typename F>
   void for_each_block(F&& f) const {
@@ -181,8 +183,8 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void refresh(Value* value);
-  void refresh_border(int32_t set);
-  void refresh_all(std::vector<int32_t>& ids);
+  void add_stale(std::vector<int32_t>& ids, int32_t id);
+  void tidy(std::vector<int32_t>& ids);
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
@@ -217,6 +219,7 @@ class Core {
   Bytes peak_ = 0;
   Search search_;
   Neighbourhoods neighbourhoods_;
+  std::vector<int32_t> stale_values_;  // beside sets that are gone: their scores are out of date
   EventLog events_;
   Stats stats_;
   double clock_ = 0;

@@ -189,39 +189,53 @@ void Core::absent(Value* value) {
   });
   const int32_t set = neighbourhoods_.find(value->neighbourhood);
   for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->is_resident()) neighbourhoods_.border(set).push_back(neighbour->id);
+    if (neighbour->is_resident()) add_stale(neighbourhoods_.border(set), neighbour->id);
   });
-  refresh_border(set);
+  neighbourhoods_.set_stale(set);
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   const int32_t set = neighbourhoods_.find(value->neighbourhood);
-  // The set may be recycled by the removal; its border must still be refreshed.
-  std::vector<int32_t> border;
-  border.swap(neighbourhoods_.border(set));
-  const bool recycled = neighbourhoods_.remove(value->neighbourhood, value->record->cost);
+  if (value->is_resident()) add_stale(neighbourhoods_.border(set), value->id);
+  neighbourhoods_.set_stale(set);
+  if (neighbourhoods_.remove(value->neighbourhood, value->record->cost)) {
+    for (const int32_t id : neighbourhoods_.border(set)) add_stale(stale_values_, id);
+  }
   value->neighbourhood = -1;
-  if (value->is_resident()) border.push_back(value->id);
-  refresh_all(border);
-  if (!recycled) border.swap(neighbourhoods_.border(set));
 }
 
-void Core::refresh_border(int32_t set) {
-  std::vector<int32_t>& border = neighbourhoods_.border(set);
-  std::sort(border.begin(), border.end());
-  border.erase(std::unique(border.begin(), border.end()), border.end());
-  refresh_all(border);
+// There may never be a search: what waits for one must not grow for ever.
+void Core::add_stale(std::vector<int32_t>& ids, int32_t id) {
+  if (ids.size() == ids.capacity()) {
+    tidy(ids);
+    ids.reserve(2 * ids.size() + 8);
+  }
+  ids.push_back(id);
 }
 
-// Forgets those that have no score; a border would grow with every value that ever was beside it.
-// Pinned values stay: their score counts again once they are unpinned.
-void Core::refresh_all(std::vector<int32_t>& ids) {
+// Each once, without those that have no score: a border would grow with every value that ever was
+// beside it. Pinned values stay: their score counts again once they are unpinned.
+void Core::tidy(std::vector<int32_t>& ids) {
   ids.erase(std::remove_if(
                 ids.begin(), ids.end(),
                 [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); }),
             ids.end());
-  for (const int32_t id : ids) refresh(&values_[id]);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+// Sets change with every eviction and every replay, and searches are rare: the scores that depend
+// on them are brought up to date here, before a search.
+void Core::refresh_stale() {
+  neighbourhoods_.for_each_stale([&](int32_t set) {
+    std::vector<int32_t>& border = neighbourhoods_.border(set);
+    tidy(border);
+    for (const int32_t id : border) refresh(&values_[id]);
+  });
+  tidy(stale_values_);
+  for (const int32_t id : stale_values_) refresh(&values_[id]);
+  stale_values_.clear();
 }
 
 void Core::refresh(Value* value) {
