@@ -30,6 +30,8 @@ class Stats(TypedDict):
     fragmentation: float
     num_copies: int
     copied_bytes: int
+    num_retries: int
+    moved_bytes: int
     num_steps: int
     compute_ns: float
     replay_ns: float

@@ -39,7 +39,7 @@ __all__ = [
     "unpin",
 ]
 
-PolicyName = Literal["coop", "dtr", "dte"]
+PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
 
 # Below this not even the area for small tensors has room.
 SMALLEST_BUDGET_BYTES = 64 * 1024
@@ -67,6 +67,8 @@ class Stats:
     fragmentation: float
     num_copies: int
     copied_bytes: int
+    num_retries: int
+    moved_bytes: int
     num_steps: int
     compute_ns: float
     replay_ns: float

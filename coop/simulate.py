@@ -9,7 +9,7 @@ from coop.trace import Trace
 
 __all__ = ["POLICIES", "Options", "Simulation", "peak_without_limit", "simulate"]
 
-POLICIES = ("coop", "dtr", "dte")
+POLICIES = ("coop", "coop-paper", "dtr", "dte")
 
 
 @dataclass(frozen=True)

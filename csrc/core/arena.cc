@@ -14,8 +14,19 @@ Bytes Arena::place(Value* value, Bytes bytes, Side side) {
   BlockMap::Position position;
   const bool found = fit_ == Fit::kBest ? blocks_.best_fit(bytes, &position)
                                         : blocks_.first_fit(bytes, side, &position);
-  if (!found) return kNowhere;
+  return found ? hold(position, value, bytes, side) : kNowhere;
+}
+
+void Arena::place_at(Value* value, Bytes offset, Bytes bytes) {
+  const BlockMap::Position position = blocks_.find(offset);
+  COOP_ASSERT(blocks_.at(position).offset == offset && blocks_.at(position).bytes >= bytes);
+  hold(position, value, bytes, Side::kLeft);
+}
+
+// Gives an end of a free block to the value.
+Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side side) {
   const Block free = blocks_.at(position);
+  COOP_DEBUG_ASSERT(free.is_free());
   const Bytes rest = free.bytes - bytes;
   Block held{free.offset, bytes, kBarrier, 0, value};
   if (rest > 0 && side == Side::kRight) {

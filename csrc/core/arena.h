@@ -33,6 +33,8 @@ class Arena {
   // Takes the low end of a free block for the left side and its high end for the right. The new
   // block is a barrier. Returns its offset, or kNowhere. `bytes` must be rounded().
   Bytes place(Value* value, Bytes bytes, Side side);
+  // Takes the low end of the free block that starts at `offset`.
+  void place_at(Value* value, Bytes offset, Bytes bytes);
   void free(Bytes offset);
   // More room at the right end. `bytes` must be rounded().
   void grow(Bytes bytes);
@@ -53,6 +55,8 @@ class Arena {
   bool is_valid() const;
 
  private:
+  Bytes hold(BlockMap::Position position, Value* value, Bytes bytes, Side side);
+
   Bytes begin_;
   Bytes end_;
   Bytes alignment_;

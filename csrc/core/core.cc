@@ -89,7 +89,7 @@ bool Core::place_small(Value* value) {
   Value* extent = new_value(extent_bytes_);
   extent->arena = &arena_;
   try {
-    extent->offset = place_or_evict(extent, extent_bytes_, Side::kLeft);
+    extent->offset = place_lowest(extent, extent_bytes_);
   } catch (const OutOfBudget&) {
     recycle(extent);
     return false;
@@ -97,6 +97,31 @@ bool Core::place_small(Value* value) {
   small_.add_extent(extent->offset, extent_bytes_);
   value->arena = small_.place(value, value->bytes, &value->offset);
   return true;
+}
+
+// For what stays long: at the lowest address where everything can be moved away, or evicted, so that
+// it does not split what lies between the ends.
+Bytes Core::place_lowest(Value* value, Bytes bytes) {
+  Bytes begin = Arena::kNowhere;
+  to_evict_.clear();
+  for_each_block([&](const Block& block) {
+    if (begin != Arena::kNowhere && block.offset >= begin + bytes) return;
+    if (!block.is_free() && !is_movable(block.value)) {
+      begin = Arena::kNowhere;
+      to_evict_.clear();
+      return;
+    }
+    if (begin == Arena::kNowhere) begin = block.offset;
+    if (!block.is_free()) to_evict_.push_back(block.value);
+  });
+  if (begin == Arena::kNowhere || begin + bytes > arena_.end()) {
+    throw OutOfBudget(shortage(bytes));
+  }
+  for (Value* other : to_evict_) {
+    if (!host_->may_move() || !move_above(other, begin + bytes)) evict_value(other);
+  }
+  arena_.place_at(value, begin, bytes);
+  return begin;
 }
 
 Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
@@ -206,6 +231,90 @@ void Core::move_block(Value* from, Value* to) {
   from->offset = Arena::kNowhere;
   to->arena->hand_over(to->offset, to);
   emit(EventKind::kHandOver, to);
+}
+
+bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
+  if (!config_.last_resort || attempt > 2 || !host_->may_move()) return false;
+  const int64_t mark = ++mark_;
+  std::vector<Value*> values;
+  for (size_t i = 0; i < num_inputs; ++i) {
+    Value* value = inputs[i]->value;
+    if (value->mark == mark) continue;
+    value->mark = mark;
+    if (is_movable(value)) values.push_back(value);
+  }
+  bool changed = false;
+  if (attempt == 2) {
+    to_evict_.clear();
+    for_each_block([&](const Block& block) {
+      if (block.is_free() || block.value->mark == mark || !is_movable(block.value)) return;
+      to_evict_.push_back(block.value);
+    });
+    for (Value* value : to_evict_) evict_value(value);
+    changed = !to_evict_.empty();
+  }
+  std::sort(values.begin(), values.end(),
+            [](const Value* a, const Value* b) { return a->offset < b->offset; });
+  for (Value* value : values) changed |= slide_down(value, mark);
+  stats_.num_retries += changed;
+  return changed;
+}
+
+// To the lowest address that it can have without passing what does not move, or what has the mark.
+// What lies there is evicted.
+bool Core::slide_down(Value* value, int64_t barrier_mark) {
+  const BlockMap& blocks = arena_.blocks();
+  const Bytes from = value->offset;
+  BlockMap::Position position = blocks.find(from);
+  const double last_access = blocks.at(position).last_access;
+  Bytes to = from;
+  while (blocks.has_previous(position)) {
+    position = blocks.previous(position);
+    const Block& block = blocks.at(position);
+    if (!block.is_free() && (!is_movable(block.value) || block.value->mark == barrier_mark)) break;
+    to = block.offset;
+  }
+  // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
+  constexpr Bytes kMostPieces = 32;
+  if ((from - to) * kMostPieces < value->bytes) return false;
+  to_evict_.clear();
+  for (position = blocks.find(to);; position = blocks.next(position)) {
+    const Block& block = blocks.at(position);
+    if (block.offset >= std::min(to + value->bytes, from)) break;
+    if (!block.is_free()) to_evict_.push_back(block.value);
+  }
+  for (Value* other : to_evict_) evict_value(other);
+  emit(EventKind::kFree, value);
+  arena_.free(from);
+  arena_.place_at(value, to, value->bytes);
+  moved(value, from, to, last_access);
+  return true;
+}
+
+// To a free block at or above `least`; false when there is none.
+bool Core::move_above(Value* value, Bytes least) {
+  const Bytes from = value->offset;
+  const double last_access = arena_.blocks().at(arena_.blocks().find(from)).last_access;
+  const Bytes to = arena_.place(value, value->bytes, Side::kRight);
+  if (to == Arena::kNowhere) return false;
+  if (to < least) {
+    arena_.free(to);
+    return false;
+  }
+  emit(EventKind::kFree, value);
+  arena_.free(from);
+  moved(value, from, to, last_access);
+  return true;
+}
+
+void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {
+  value->offset = to;
+  arena_.touch(to, last_access);
+  refresh(value);
+  host_->move(*value, from);
+  stats_.moved_bytes += value->bytes;
+  emit(EventKind::kAllocate, value, value->bytes, 3);
+  emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
 }
 
 void Core::copy_content(Value* from, Value* to, Bytes bytes) {

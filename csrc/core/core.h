@@ -30,6 +30,11 @@ class Host {
   // The storage's bytes are at storage.value->offset now.
   virtual void restore(Storage& storage) = 0;
   virtual void copy(Value& to, const Value& from, Bytes bytes) = 0;
+  // The value's bytes were at `from` and belong at value.offset; they may overlap if that is lower.
+  // Its storage, if it has one, is there from now on.
+  virtual void move(Value& value, Bytes from) = 0;
+  // Whether values that are not locked may be moved now.
+  virtual bool may_move() const { return true; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
 };
@@ -83,6 +88,11 @@ class Core {
               Storage* const* fresh, size_t num_fresh, Cost cost);
   // The operator threw. What it may have half written is recomputed when it is next needed.
   void abort(Operation& operation);
+
+  // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
+  // so that the room besides them is in one piece; the second time everything else is evicted too.
+  // True: it is worth trying again. Roots stay where they are.
+  bool make_room(Storage* const* inputs, size_t num_inputs, int attempt);
 
   // --- during Host::replay -------------------------------------------------------------------
   // A fresh storage that holds the content of `value` and may be written: its own block if nothing
@@ -158,6 +168,7 @@ class Core {
 
   // memory (core.cc)
   Bytes place_or_evict(Value* value, Bytes bytes, Side side);
+  Bytes place_lowest(Value* value, Bytes bytes);
   void place(Value* value, Bytes bytes, bool small, Side side);
   bool place_small(Value* value);
   void evict_window(const Window& window);
@@ -166,6 +177,12 @@ class Core {
   void release_block(Value* value);
   Window choose(Bytes bytes);
   void move_block(Value* from, Value* to);
+  bool slide_down(Value* value, int64_t barrier_mark);
+  bool move_above(Value* value, Bytes least);
+  void moved(Value* value, Bytes from, Bytes to, double last_access);
+  bool is_movable(const Value* value) const {
+    return value->arena == &arena_ && value->is_evictable() && value->locks == 0;
+  }
   void copy_content(Value* from, Value* to, Bytes to_bytes);
 
   // graph (graph.cc)

@@ -79,9 +79,7 @@ void Simulator::run_memory(const TraceOperator& op, Storage** outputs) {
   clean_up();
 }
 
-void Simulator::run_operator(const TraceOperator& op) {
-  std::vector<Storage*> inputs;
-  for (const int64_t id : op.inputs) inputs.push_back(storage(id));
+void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inputs) {
   operation_.writes.clear();
   for (const int64_t id : op.writes) {
     Write write;
@@ -94,18 +92,34 @@ void Simulator::run_operator(const TraceOperator& op) {
     write.storage = storage(id);
     operation_.writes.push_back(write);
   }
-  core_.set_current_op(op.op);
   core_.begin(operation_, inputs.data(), inputs.size());
+}
 
+void Simulator::run_operator(const TraceOperator& op) {
+  std::vector<Storage*> inputs;
+  for (const int64_t id : op.inputs) inputs.push_back(storage(id));
+  core_.set_current_op(op.op);
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
-  try {
-    run_memory(op, fresh.data());
-  } catch (...) {
-    core_.abort(operation_);
-    throw;
+  for (int attempt = 1;; ++attempt) {
+    bool repeatable = true;
+    try {
+      begin(op, inputs);
+      // A root that is half written cannot be brought back.
+      repeatable = op.replayable;
+      for (const Write& write : operation_.writes) repeatable &= write.kind != Write::Kind::kRoot;
+      try {
+        run_memory(op, fresh.data());
+      } catch (...) {
+        core_.abort(operation_);
+        throw;
+      }
+      break;
+    } catch (const OutOfBudget&) {
+      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), attempt)) throw;
+    }
   }
   // What the operator read, and so what its record reads.
   std::vector<Value*> values;
@@ -193,6 +207,8 @@ void Simulator::replay(Record& base, Storage** outputs) {
 void Simulator::copy(Value& to, const Value& from, Bytes) {
   cookies_[to.offset] = cookies_.at(from.offset);
 }
+
+void Simulator::move(Value& value, Bytes from) { cookies_[value.offset] = cookies_.at(from); }
 
 void Simulator::retire(Record* record) { delete record; }
 

@@ -83,9 +83,11 @@ class Simulator final : public Host {
   void release(Storage&) override {}
   void restore(Storage&) override {}
   void copy(Value& to, const Value& from, Bytes bytes) override;
+  void move(Value& value, Bytes from) override;
   void retire(Record* record) override;
 
  private:
+  void begin(const TraceOperator& op, const std::vector<Storage*>& inputs);
   void run_operator(const TraceOperator& op);
   // Runs the memory steps; storages of the outputs come back in `outputs`.
   void run_memory(const TraceOperator& op, Storage** outputs);

@@ -35,6 +35,7 @@ struct Config {
   bool window = true;     // sliding window; off: greedy, one value at a time
   bool partition = true;  // cheap and expensive values at opposite ends
   bool inplace = true;    // recomputable in-place; off: copy on write
+  bool last_resort = true;  // what does not fit is tried again with its inputs moved together
 };
 
 // What an allocation that cannot be satisfied knows (Rule 15).
@@ -75,6 +76,8 @@ struct Stats {
   double fragmentation_sum = 0;  // over forced allocations: free bytes / budget
   int64_t num_copies = 0;        // private copies and copies on write
   Bytes copied_bytes = 0;
+  int64_t num_retries = 0;  // operators tried again as the last resort
+  Bytes moved_bytes = 0;    // for them
   int64_t num_steps = 0;
   Cost compute_cost = 0;  // operators the program asked for
   Cost replay_cost = 0;   // operators run again

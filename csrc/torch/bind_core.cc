@@ -12,10 +12,10 @@ namespace py = pybind11;
 namespace coop {
 
 Policy parse_policy(const std::string& name) {
-  if (name == "coop") return Policy::kCoop;
+  if (name == "coop" || name == "coop-paper") return Policy::kCoop;
   if (name == "dtr") return Policy::kDtr;
   if (name == "dte") return Policy::kDte;
-  throw py::value_error("unknown policy '" + name + "'; choose coop, dtr or dte");
+  throw py::value_error("unknown policy '" + name + "'; choose coop, coop-paper, dtr or dte");
 }
 
 py::dict to_dict(const Stats& stats) {
@@ -37,6 +37,8 @@ py::dict to_dict(const Stats& stats) {
       stats.num_forced > 0 ? stats.fragmentation_sum / static_cast<double>(stats.num_forced) : 0.0;
   d["num_copies"] = stats.num_copies;
   d["copied_bytes"] = stats.copied_bytes;
+  d["num_retries"] = stats.num_retries;
+  d["moved_bytes"] = stats.moved_bytes;
   d["num_steps"] = stats.num_steps;
   d["compute_ns"] = stats.compute_cost;
   d["replay_ns"] = stats.replay_cost;
@@ -84,6 +86,8 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.inplace = inplace;
   config.alignment = alignment;
   config.small_bytes = small_bytes;
+  // MegEngine's DTE has a last resort of its own kind; the others are published without.
+  config.last_resort = policy == "coop" || policy == "dte";
   // DTR and DTE as their authors run them.
   if (config.policy != Policy::kCoop) {
     config.window = config.partition = config.inplace = false;

@@ -74,6 +74,7 @@ void Call::clear() {
   fresh.clear();
   inputs.clear();
   understood = true;
+  repeatable = true;
   refusal = nullptr;
   rng = RngState();
   bytes_moved = 0;
@@ -285,6 +286,23 @@ void Engine::restore(Storage& storage) {
 
 void Engine::copy(Value& to, const Value& from, Bytes bytes) {
   memory_->copy(address(to), address(from), bytes - header_bytes_);
+}
+
+void Engine::move(Value& value, Bytes from) {
+  char* to_address = static_cast<char*>(address(value));
+  const char* from_address = memory_->base() + from + header_bytes_;
+  // Pieces as long as the way do not overlap.
+  const Bytes piece = std::abs(from - value.offset);
+  const Bytes bytes = value.bytes - header_bytes_;
+  for (Bytes done = 0; done < bytes; done += piece) {
+    memory_->copy(to_address + done, from_address + done, std::min(piece, bytes - done));
+  }
+  if (value.storage == nullptr) return;
+  auto* impl = static_cast<c10::StorageImpl*>(value.storage->handle);
+  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+  // The header that it points to may be overwritten by now.
+  data.release_context();
+  data = data_ptr(*value.storage);
 }
 
 // A storage over an address, owning nothing.

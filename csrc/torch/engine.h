@@ -52,6 +52,7 @@ struct TensorArgument {
   size_t storage_bytes = 0;    // before the operator ran: it may resize
   bool dense = false;          // every element has bytes of its own, with none between them
   bool written = false;
+  bool parameter = false;  // a leaf with a gradient: what is written to it stays (Rule 11)
 };
 
 // Everything about one running operator. One per thread and depth, reused.
@@ -63,12 +64,14 @@ struct Call {
   Operation operation;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
+  bool repeatable = true;  // when it does not fit, it can be tried again
   const char* refusal = nullptr;
   RngState rng;
   Side side = Side::kRight;
   int64_t begin_serial = 0;
   double bytes_moved = 0;
   bool half = false;
+  Cost measured = 0;
   std::vector<Storage*> fresh;
   std::vector<Value*> inputs;
 
@@ -98,6 +101,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void release(Storage& storage) override;
   void restore(Storage& storage) override;
   void copy(Value& to, const Value& from, Bytes bytes) override;
+  void move(Value& value, Bytes from) override;
+  bool may_move() const override { return memory_->on_main_stream(); }
   void retire(Record* record) override { trash_.push_back(record); }
 
   // --- what a user may ask ---------------------------------------------------------------------
@@ -136,8 +141,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void begin(Call& call);
   void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
            torch::jit::Stack* stack);
+  bool make_room(Call& call, torch::jit::Stack* stack, size_t base, int attempt);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-              const torch::jit::Stack& stack, Cost measured);
+              const torch::jit::Stack& stack);
   void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);

@@ -146,9 +146,34 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   Call& call = *lease;
   call.info = &info;
   gather(call, *stack);
-  begin(call);
-  run(call, op, keys, stack);
+  const size_t base = stack->size() - info.arguments.size();
+  for (int attempt = 1;; ++attempt) {
+    try {
+      begin(call);
+      run(call, op, keys, stack);
+      break;
+    } catch (const BudgetExceeded& error) {
+      if (!make_room(call, stack, base, attempt)) {
+        throw_out_of_budget(info.name, error.replaying, error.shortage);
+      }
+    }
+  }
+  record(call, op, keys, *stack);
   if (accumulating) root_gradient(stack->back().toTensor());
+}
+
+// The last resort.
+bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, int attempt) {
+  if (!call.repeatable) return false;
+  {
+    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (!core_.make_room(call.storages.data(), call.storages.size(), attempt)) return false;
+  }
+  // Whatever the operator has left of its arguments.
+  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
+  stack->insert(stack->end(), call.arguments.begin(), call.arguments.end());
+  return true;
 }
 
 // set_ looks at the memory behind its arguments, although it neither reads nor writes it.
@@ -205,8 +230,11 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
     for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
       add_tensor(call, tensor, i, list_index);
     });
-    if (info.writes[i] && writes) {
-      for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
+    if (!info.writes[i] || !writes) continue;
+    for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
     }
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
@@ -215,7 +243,7 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
-  const bool left = info.expensive || factory || optimizing;
+  const bool left = info.expensive || (factory && !optimizing);
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
@@ -291,7 +319,7 @@ void Engine::begin(Call& call) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
-      records |= tensor.written && !make_root && tensor.storage != nullptr &&
+      records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
                  !tensor.storage->value->is_root();
     }
     records &= call.understood && call.refusal == nullptr;
@@ -307,7 +335,7 @@ void Engine::begin(Call& call) {
       storage->writers = 1;
       Write& write = writes.emplace_back();
       write.storage = storage;
-      write.make_root = make_root;
+      write.make_root = make_root || tensor.parameter;
       write.keep_old = records && !info.writes_statistics && !info.overwrites;
     }
     slow = !writes.empty();
@@ -330,8 +358,7 @@ void Engine::begin(Call& call) {
     }
   } catch (const OutOfBudget& error) {
     core_.abort(call.operation);
-    lock.unlock();
-    throw_out_of_budget(info.name, error.replaying, error.shortage);
+    throw BudgetExceeded(error);
   }
   for (TensorArgument& tensor : call.tensors) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
@@ -353,38 +380,41 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
                             ? generator->toGenerator()
                             : default_generator(memory_->device()));
   }
-  int64_t measured = 0;
+  // What may have been half written cannot be brought back, if it is a root.
+  call.repeatable = call.refusal == nullptr;
+  for (const Write& write : call.operation.writes) {
+    call.repeatable &= write.kind != Write::Kind::kRoot;
+  }
   const int64_t failures = failed_allocations().count;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
-    if (config_.measure) measured = -now_ns();
+    const int64_t begin_ns = config_.measure ? now_ns() : 0;
     op.redispatchBoxed(keys, stack);
-    if (config_.measure) measured += now_ns();
+    if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
     if (went_another_way(failures)) {
       torch::jit::drop(*stack, info.num_results);
       throw BudgetExceeded(OutOfBudget(failed_allocations().last));
     }
-  } catch (const BudgetExceeded& error) {
+  } catch (const BudgetExceeded&) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
       core_.abort(call.operation);
     }
     if (call.rng.is_set()) call.rng.restore();
-    throw_out_of_budget(info.name, error.replaying, error.shortage);
+    throw;
   } catch (...) {
     // As without a budget: what the operator had written by then stays written.
     const std::lock_guard<std::mutex> guard(mutex_);
     core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
     throw;
   }
-  record(call, op, keys, *stack, static_cast<Cost>(measured));
 }
 
 // --- 4. record, 5. unlock ------------------------------------------------------------------------
 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                    const torch::jit::Stack& stack, Cost measured) {
+                    const torch::jit::Stack& stack) {
   const OpInfo& info = *call.info;
   const size_t num_results = info.num_results;
   const c10::IValue* results = stack.data() + stack.size() - num_results;
@@ -393,7 +423,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     collect_fresh(call, stack, num_results);
-    Cost cost = measured;
+    Cost cost = call.measured;
     if (!config_.measure) {
       const double flops =
           info.flops == FlopFormula::kNone ? 0 : count_flops(info, call.arguments.data(), results);
