@@ -51,7 +51,7 @@ class Neighbourhoods {
     int32_t parent = 0;
     int32_t num_members = 0;  // of the set, at its root
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
-    bool stale = false;  // at the root: it is, or was united with a set that is, in stale_
+    bool stale = false;       // at the root: it is, or was united with a set that is, in stale_
     int64_t round = 0;
     Cost cost = 0;
     std::vector<int32_t> border;
