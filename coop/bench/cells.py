@@ -22,6 +22,7 @@ Kind = Literal["plain", "ratio", "smallest"]
 # Arguments of `coop.budget` by configuration.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "coop": {"policy": "coop"},
+    "coop-paper": {"policy": "coop-paper"},
     "dtr": {"policy": "dtr"},
     "dte": {"policy": "dte"},
     "no-window": {"policy": "coop", "window": False},
@@ -29,8 +30,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "no-inplace": {"policy": "coop", "inplace": False},
 }
 POLICIES = ("coop", "dtr", "dte")
-# Coop without one of its parts.
-ABLATIONS = ("no-window", "no-partition", "no-inplace")
+# Coop without one of its parts; `coop-paper` is without what we added to it.
+ABLATIONS = ("coop-paper", "no-window", "no-partition", "no-inplace")
 
 
 class BenchError(Exception):

@@ -39,6 +39,7 @@ TITLES = {
 }
 LABELS = {
     "coop": "Coop",
+    "coop-paper": "Coop as published",
     "dtr": "DTR",
     "dte": "DTE",
     "no-window": "no window",
@@ -48,6 +49,7 @@ LABELS = {
 }
 STYLES = {
     "coop": ("#0072b2", "o"),
+    "coop-paper": ("#56b4e9", "P"),
     "dtr": ("#d55e00", "s"),
     "dte": ("#009e73", "^"),
     "no-window": ("#cc79a7", "v"),

@@ -44,6 +44,8 @@ _COUNTS = (
     "searched_blocks",
     "num_copies",
     "copied_bytes",
+    "num_retries",
+    "moved_bytes",
 )
 
 
