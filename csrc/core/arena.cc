@@ -23,6 +23,12 @@ void Arena::place_at(Value* value, Bytes offset, Bytes bytes) {
   hold(position, value, bytes, Side::kLeft);
 }
 
+Bytes Arena::place_at_end(Value* value, Bytes offset, Bytes bytes) {
+  const BlockMap::Position position = blocks_.find(offset);
+  COOP_ASSERT(blocks_.at(position).bytes >= bytes);
+  return hold(position, value, bytes, Side::kRight);
+}
+
 // Gives an end of a free block to the value.
 Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side side) {
   const Block free = blocks_.at(position);

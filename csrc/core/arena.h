@@ -35,6 +35,8 @@ class Arena {
   Bytes place(Value* value, Bytes bytes, Side side);
   // Takes the low end of the free block that starts at `offset`.
   void place_at(Value* value, Bytes offset, Bytes bytes);
+  // Takes the high end of the free block that holds `offset`; returns its offset.
+  Bytes place_at_end(Value* value, Bytes offset, Bytes bytes);
   void free(Bytes offset);
   // More room at the right end. `bytes` must be rounded().
   void grow(Bytes bytes);

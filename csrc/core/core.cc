@@ -142,8 +142,26 @@ Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
 
 Window Core::choose(Bytes bytes) {
   const int64_t begin_ns = now_ns();
+  hide_locked();
+  Window window;
+  if (config_.policy == Policy::kCoop && config_.window) {
+    window = search_.cheapest_window(arena_.blocks(), bytes, clock_);
+  } else {
+    window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
+  }
+  show_locked();
+  const int64_t elapsed_ns = now_ns() - begin_ns;
+  ++stats_.num_searches;
+  stats_.search_ns += elapsed_ns;
+  stats_.searched_blocks += arena_.blocks().size();
+  events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
+               clock_, current_op_);
+  return window;
+}
+
+// Locks change with every operator and searches are rare, so locks are put on the map for a search.
+void Core::hide_locked() {
   refresh_stale();
-  // Locks change with every operator and searches are rare, so locks are put on the map here.
   hidden_.clear();
   auto hide = [&](const Value* value) {
     if (value->locks == 0 || !value->is_resident() || value->arena != &arena_) return;
@@ -160,20 +178,10 @@ Window Core::choose(Bytes bytes) {
       if (!block.is_free()) hide(block.value);
     });
   }
-  Window window;
-  if (config_.policy == Policy::kCoop && config_.window) {
-    window = search_.cheapest_window(arena_.blocks(), bytes, clock_);
-  } else {
-    window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
-  }
+}
+
+void Core::show_locked() {
   for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.offset, hidden.cost);
-  const int64_t elapsed_ns = now_ns() - begin_ns;
-  ++stats_.num_searches;
-  stats_.search_ns += elapsed_ns;
-  stats_.searched_blocks += arena_.blocks().size();
-  events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
-               clock_, current_op_);
-  return window;
 }
 
 void Core::evict_window(const Window& window) {
@@ -234,7 +242,7 @@ void Core::move_block(Value* from, Value* to) {
 }
 
 bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
-  if (!config_.last_resort || attempt > 2 || !host_->may_move()) return false;
+  if (!config_.last_resort || attempt > 3 || !host_->may_move()) return false;
   const int64_t mark = ++mark_;
   std::vector<Value*> values;
   for (size_t i = 0; i < num_inputs; ++i) {
@@ -243,8 +251,18 @@ bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
     value->mark = mark;
     if (is_movable(value)) values.push_back(value);
   }
+  if (attempt > 1 && host_->may_move_gradients()) {
+    for_each_block([&](const Block& block) {
+      Value* value = block.value;
+      if (block.is_free() || !value->gradient || value->mark == mark || value->locks > 0) return;
+      const Storage* storage = value->storage;
+      if (storage == nullptr || storage->pins > 0 || storage->exposed) return;
+      value->mark = mark;
+      values.push_back(value);
+    });
+  }
   bool changed = false;
-  if (attempt == 2) {
+  if (attempt > 2) {
     to_evict_.clear();
     for_each_block([&](const Block& block) {
       if (block.is_free() || block.value->mark == mark || !is_movable(block.value)) return;
@@ -307,6 +325,38 @@ bool Core::move_above(Value* value, Bytes least) {
   return true;
 }
 
+// Beside something that stays, if it is not there already.
+void Core::move_aside(Value* value) {
+  const BlockMap& blocks = arena_.blocks();
+  const Bytes from = value->offset;
+  const BlockMap::Position position = blocks.find(from);
+  auto stays = [&](BlockMap::Position other) {
+    const Block& block = blocks.at(other);
+    return !block.is_free() && block.cost == kBarrier;
+  };
+  if (!blocks.has_previous(position) || stays(blocks.previous(position)) ||
+      !blocks.has_next(position) || stays(blocks.next(position))) {
+    return;
+  }
+  const double last_access = blocks.at(position).last_access;
+  hide_locked();
+  const Window window = search_.cheapest_border(blocks, value->bytes, from, clock_);
+  // The end of the window that touches what stays.
+  const BlockMap::Position first = blocks.find(window.begin);
+  const bool low = !blocks.has_previous(first) || stays(blocks.previous(first));
+  show_locked();
+  if (window.empty() || window.score > 0) return;  // not worth an eviction
+  emit(EventKind::kFree, value);
+  Bytes to = window.begin;
+  if (low) {
+    arena_.place_at(value, to, value->bytes);
+  } else {
+    to = arena_.place_at_end(value, window.begin, value->bytes);
+  }
+  arena_.free(from);
+  moved(value, from, to, last_access);
+}
+
 void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {
   value->offset = to;
   arena_.touch(to, last_access);
@@ -314,7 +364,9 @@ void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {
   host_->move(*value, from);
   stats_.moved_bytes += value->bytes;
   emit(EventKind::kAllocate, value, value->bytes, 3);
-  emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
+  if (value->record != nullptr) {
+    emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
+  }
 }
 
 void Core::copy_content(Value* from, Value* to, Bytes bytes) {

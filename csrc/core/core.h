@@ -33,8 +33,10 @@ class Host {
   // The value's bytes were at `from` and belong at value.offset; they may overlap if that is lower.
   // Its storage, if it has one, is there from now on.
   virtual void move(Value& value, Bytes from) = 0;
-  // Whether values that are not locked may be moved now.
+  // Whether values that are not locked may be moved now, and whether gradients may too: nobody else
+  // can be reading them while they are being accumulated.
   virtual bool may_move() const { return true; }
+  virtual bool may_move_gradients() const { return true; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
 };
@@ -90,8 +92,8 @@ class Core {
   void abort(Operation& operation);
 
   // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
-  // so that the room besides them is in one piece; the second time everything else is evicted too.
-  // True: it is worth trying again. Roots stay where they are.
+  // so that the room besides them is in one piece; the second time the gradients too; the third time
+  // everything else is evicted. True: it is worth trying again. Other roots stay where they are.
   bool make_room(Storage* const* inputs, size_t num_inputs, int attempt);
 
   // --- during Host::replay -------------------------------------------------------------------
@@ -112,6 +114,9 @@ class Core {
   void expose(Storage* storage);
   // Drops how the content was made (Rule 11): it is never evicted again. Resident content only.
   void make_root(Storage* storage);
+  // The same for a gradient. There will be many, so it is moved to where it does not split the room
+  // of others.
+  void make_gradient(Storage* storage);
 
   // --- steps (Rule 11) -----------------------------------------------------------------------
   void begin_step();  // an optimizer starts to write
@@ -143,8 +148,6 @@ class Core {
   // Score of an evictable value: own cost and evicted neighbourhood; `exact` walks the graph
   // instead of asking the union-find (for tests and measurements).
   Cost neighbourhood_cost(const Value* value, bool exact);
-  // Brings the scores on the map up to date, as every search does first.
-  void refresh_stale();
 
   template <typename F>
   void for_each_block(F&& f) const {
@@ -176,9 +179,12 @@ class Core {
   void free_block(Value* value);
   void release_block(Value* value);
   Window choose(Bytes bytes);
+  void hide_locked();
+  void show_locked();
   void move_block(Value* from, Value* to);
   bool slide_down(Value* value, int64_t barrier_mark);
   bool move_above(Value* value, Bytes least);
+  void move_aside(Value* value);
   void moved(Value* value, Bytes from, Bytes to, double last_access);
   bool is_movable(const Value* value) const {
     return value->arena == &arena_ && value->is_evictable() && value->locks == 0;
@@ -200,8 +206,7 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void refresh(Value* value);
-  void add_stale(std::vector<int32_t>& ids, int32_t id);
-  void tidy(std::vector<int32_t>& ids);
+  void refresh_stale();
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
@@ -236,7 +241,6 @@ class Core {
   Bytes peak_ = 0;
   Search search_;
   Neighbourhoods neighbourhoods_;
-  std::vector<int32_t> stale_values_;  // beside sets that are gone: their scores are out of date
   EventLog events_;
   Stats stats_;
   double clock_ = 0;
@@ -252,6 +256,8 @@ class Core {
   Record* first_record_ = nullptr;
   Record* last_record_ = nullptr;
   std::vector<Value*> locked_;
+  std::vector<int32_t> stale_sets_;    // neighbourhoods whose borders have old scores
+  std::vector<int32_t> stale_values_;  // others that have
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;
@@ -270,7 +276,7 @@ class Core {
     Bytes offset;
     Cost cost;
   };
-  std::vector<Hidden> hidden_;  // scratch of choose(): locked blocks and their cost
+  std::vector<Hidden> hidden_;  // scratch of hide_locked(): locked blocks and their cost
 };
 
 }  // namespace coop

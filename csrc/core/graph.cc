@@ -27,6 +27,11 @@ void for_each_neighbour(const Value* value, F&& f) {
   }
 }
 
+void sort_unique(std::vector<int32_t>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
 }  // namespace
 
 Value* Core::new_value(Bytes bytes) {
@@ -189,51 +194,45 @@ void Core::absent(Value* value) {
   });
   const int32_t set = neighbourhoods_.find(value->neighbourhood);
   for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->is_resident()) add_stale(neighbourhoods_.border(set), neighbour->id);
+    if (neighbour->is_resident()) neighbourhoods_.border(set).push_back(neighbour->id);
   });
-  neighbourhoods_.set_stale(set);
+  stale_sets_.push_back(set);
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   const int32_t set = neighbourhoods_.find(value->neighbourhood);
-  if (value->is_resident()) add_stale(neighbourhoods_.border(set), value->id);
-  neighbourhoods_.set_stale(set);
+  std::vector<int32_t>& border = neighbourhoods_.border(set);
   if (neighbourhoods_.remove(value->neighbourhood, value->record->cost)) {
-    for (const int32_t id : neighbourhoods_.border(set)) add_stale(stale_values_, id);
+    // The set is no more, but those beside it have its cost in their scores.
+    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
+    border.clear();
+  } else {
+    if (value->is_resident()) border.push_back(value->id);
+    stale_sets_.push_back(set);
   }
   value->neighbourhood = -1;
+  refresh(value);
 }
 
-// There may never be a search: what waits for one must not grow for ever.
-void Core::add_stale(std::vector<int32_t>& ids, int32_t id) {
-  if (ids.size() == ids.capacity()) {
-    tidy(ids);
-    ids.reserve(2 * ids.size() + 8);
-  }
-  ids.push_back(id);
-}
-
-// Each once, without those that have no score: a border would grow with every value that ever was
-// beside it. Pinned values stay: their score counts again once they are unpinned.
-void Core::tidy(std::vector<int32_t>& ids) {
-  ids.erase(std::remove_if(
-                ids.begin(), ids.end(),
-                [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); }),
-            ids.end());
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-}
-
-// Sets change with every eviction and every replay, and searches are rare: the scores that depend
-// on them are brought up to date here, before a search.
+// Scores change with every eviction and every replay, for many values at once, and are read by
+// searches only: so they are brought up to date here. A set may have become part of another since,
+// or its place may have been reused: to refresh what is not stale does no harm.
 void Core::refresh_stale() {
-  neighbourhoods_.for_each_stale([&](int32_t set) {
+  for (int32_t& set : stale_sets_) set = neighbourhoods_.find(set);
+  sort_unique(stale_sets_);
+  for (const int32_t set : stale_sets_) {
     std::vector<int32_t>& border = neighbourhoods_.border(set);
-    tidy(border);
-    for (const int32_t id : border) refresh(&values_[id]);
-  });
-  tidy(stale_values_);
+    // Forgets those that have no score; a border would grow with every value that ever was beside
+    // it. Pinned values stay: their score counts again once they are unpinned.
+    std::erase_if(border, [&](int32_t id) {
+      return !values_[id].is_resident() || values_[id].is_root();
+    });
+    sort_unique(border);
+    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
+  }
+  stale_sets_.clear();
+  sort_unique(stale_values_);
   for (const int32_t id : stale_values_) refresh(&values_[id]);
   stale_values_.clear();
 }

@@ -55,6 +55,7 @@ struct Value {
   int64_t serial = 0;                  // unique, in order of creation
   int64_t step = 0;                    // step in which it was made
   int64_t mark = 0;                    // last traversal that saw it
+  bool gradient = false;               // a root, but while it is being accumulated it may move
   Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
   Value* next_recorded = nullptr;
 

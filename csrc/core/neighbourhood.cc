@@ -1,6 +1,6 @@
 #include "core/neighbourhood.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace coop {
 
@@ -17,7 +17,6 @@ int32_t Neighbourhoods::add(Cost cost) {
   fresh.parent = node;
   fresh.next = node;
   fresh.num_members = 1;
-  fresh.stale = false;
   fresh.cost = cost;
   fresh.border.clear();
   return node;
@@ -47,7 +46,6 @@ void Neighbourhoods::unite(int32_t a, int32_t b) {
   from.parent = a;
   into.cost += from.cost;
   into.num_members += from.num_members;
-  into.stale |= from.stale;
   std::swap(into.next, from.next);
   if (into.border.size() < from.border.size()) into.border.swap(from.border);
   into.border.insert(into.border.end(), from.border.begin(), from.border.end());
@@ -60,16 +58,6 @@ int32_t Neighbourhoods::find(int32_t node) {
     node = nodes_[node].parent;
   }
   return node;
-}
-
-void Neighbourhoods::set_stale(int32_t root) {
-  if (std::exchange(nodes_[root].stale, true)) return;
-  if (stale_.size() >= 2 * nodes_.size()) {
-    // There was no search for long; most of these sets are gone.
-    std::sort(stale_.begin(), stale_.end());
-    stale_.erase(std::unique(stale_.begin(), stale_.end()), stale_.end());
-  }
-  stale_.push_back(root);
 }
 
 bool Neighbourhoods::first_in_round(int32_t root) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "core/types.h"
@@ -28,18 +27,6 @@ class Neighbourhoods {
   // value's score is exact for whatever value has that id now.
   std::vector<int32_t>& border(int32_t root) { return nodes_[root].border; }
 
-  // The scores of the border are to be refreshed before the next search.
-  void set_stale(int32_t root);
-  // Calls f(root) for every stale set, which is not stale any more.
-  template <typename F>
-  void for_each_stale(F&& f) {
-    for (const int32_t node : stale_) {
-      const int32_t root = find(node);
-      if (std::exchange(nodes_[root].stale, false)) f(root);
-    }
-    stale_.clear();
-  }
-
   // True the first time `root` is seen in the current round; used to sum over distinct sets.
   void begin_round() { ++round_; }
   bool first_in_round(int32_t root);
@@ -51,7 +38,6 @@ class Neighbourhoods {
     int32_t parent = 0;
     int32_t num_members = 0;  // of the set, at its root
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
-    bool stale = false;       // at the root: it is, or was united with a set that is, in stale_
     int64_t round = 0;
     Cost cost = 0;
     std::vector<int32_t> border;
@@ -59,7 +45,6 @@ class Neighbourhoods {
 
   std::vector<Node> nodes_;
   std::vector<int32_t> unused_;
-  std::vector<int32_t> stale_;  // may hold nodes that are in another set by now
   int64_t round_ = 0;
 };
 

@@ -367,6 +367,17 @@ void Core::make_root(Storage* storage) {
   if (storage->value->is_resident()) root(storage->value);
 }
 
+void Core::make_gradient(Storage* storage) {
+  Value* value = storage->value;
+  if (!value->is_resident() || value->is_root()) return;
+  value->gradient = true;
+  // Without pressure there is nothing to split.
+  if (config_.last_resort && stats_.num_evictions > 0 && is_movable(value) && host_->may_move()) {
+    move_aside(value);
+  }
+  root(value);
+}
+
 std::vector<Storage*> Core::evicted_storages() const {
   std::vector<Storage*> result;
   for (const Value* value = first_recorded_; value != nullptr; value = value->next_recorded) {

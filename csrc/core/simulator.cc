@@ -250,7 +250,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       break;
     case TraceEntry::Kind::kMakeRoot:
       core_.materialize(storage(entry.storage));
-      core_.make_root(storage(entry.storage));
+      core_.make_gradient(storage(entry.storage));
       break;
   }
 }

@@ -103,6 +103,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void copy(Value& to, const Value& from, Bytes bytes) override;
   void move(Value& value, Bytes from) override;
   bool may_move() const override { return memory_->on_main_stream(); }
+  bool may_move_gradients() const override;
   void retire(Record* record) override { trash_.push_back(record); }
 
   // --- what a user may ask ---------------------------------------------------------------------

@@ -685,21 +685,30 @@ bool Engine::is_optimizing() const {
 
 // A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
 void Engine::root_gradient(const at::Tensor& gradient) {
-  for (const at::Tensor& tensor : {gradient, accumulating_leaf()}) {
-    if (!tensor.defined() || !tensor.has_storage()) continue;
+  {
+    const at::Tensor leaf = accumulating_leaf();
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    Storage* storage = find(tensor.storage().unsafeGetStorageImpl());
-    if (storage == nullptr || storage->value->is_root()) continue;
-    try {
-      core_.materialize(storage);
-    } catch (const OutOfBudget&) {
-      continue;  // it stays recomputable
+    for (const at::Tensor* tensor : {&leaf, &gradient}) {
+      if (!tensor->defined() || !tensor->has_storage()) continue;
+      Storage* storage = find(tensor->storage().unsafeGetStorageImpl());
+      if (storage == nullptr || storage->value->is_root()) continue;
+      try {
+        core_.materialize(storage);
+      } catch (const OutOfBudget&) {
+        continue;  // it stays recomputable
+      }
+      if (tensor == &leaf) {
+        core_.make_root(storage);
+      } else {
+        core_.make_gradient(storage);
+      }
     }
-    core_.make_root(storage);
   }
   empty_trash();
 }
+
+bool Engine::may_move_gradients() const { return torch::autograd::get_current_node() != nullptr; }
 
 void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
   if (!warned_.insert(info.id).second) return;
