@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "core/check.h"
 
@@ -64,7 +65,10 @@ Storage* Core::allocate(Bytes bytes, Side side) {
 // Gives the value a block, or recycles it and throws. `bytes` as asked for.
 void Core::place(Value* value, Bytes bytes, bool small, Side side) {
   try {
-    if (fail_in_ > 0 && --fail_in_ == 0) throw OutOfBudget(shortage(value->bytes));
+    if (fail_in_ > 0 && --fail_in_ == 0) {
+      failed_ = true;
+      throw OutOfBudget(shortage(value->bytes));
+    }
     if (!small || !place_small(value)) {
       const Side end = config_.partition ? side : Side::kLeft;
       value->offset = place_or_evict(value, value->bytes, end);
@@ -99,8 +103,8 @@ bool Core::place_small(Value* value) {
   return true;
 }
 
-// For what stays long: at the lowest address where everything can be moved away, or evicted, so that
-// it does not split what lies between the ends.
+// For what stays long: at the lowest address where everything can be moved away, or evicted, so
+// that it does not split what lies between the ends.
 Bytes Core::place_lowest(Value* value, Bytes bytes) {
   Bytes begin = Arena::kNowhere;
   to_evict_.clear();
@@ -145,7 +149,7 @@ Window Core::choose(Bytes bytes) {
   hide_locked();
   Window window;
   if (config_.policy == Policy::kCoop && config_.window) {
-    window = search_.cheapest_window(arena_.blocks(), bytes, clock_);
+    window = search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);
   } else {
     window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
   }
@@ -242,6 +246,7 @@ void Core::move_block(Value* from, Value* to) {
 }
 
 bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
+  if (std::exchange(failed_, false)) return false;
   if (!config_.last_resort || attempt > 3 || !host_->may_move()) return false;
   const int64_t mark = ++mark_;
   std::vector<Value*> values;

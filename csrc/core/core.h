@@ -92,8 +92,9 @@ class Core {
   void abort(Operation& operation);
 
   // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
-  // so that the room besides them is in one piece; the second time the gradients too; the third time
-  // everything else is evicted. True: it is worth trying again. Other roots stay where they are.
+  // so that the room besides them is in one piece; the second time the gradients too; the third
+  // time everything else is evicted. True: it is worth trying again. Other roots stay where they
+  // are.
   bool make_room(Storage* const* inputs, size_t num_inputs, int attempt);
 
   // --- during Host::replay -------------------------------------------------------------------
@@ -157,8 +158,8 @@ class Core {
     }
   }
 
-  // The n-th placement from now on fails as if nothing could be evicted; 0: none. Returns what was
-  // left of the last such n. For tests of what follows an error.
+  // The n-th placement from now on fails as if nothing could be evicted, and there is no last resort
+  // for it; 0: none. Returns what was left of the last such n. For tests of what follows an error.
   int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
 
   bool is_valid() const;
@@ -246,6 +247,7 @@ class Core {
   double clock_ = 0;
   int32_t current_op_ = 0;
   int64_t fail_in_ = 0;
+  bool failed_ = false;  // the last failure was such a one
 
   std::deque<Value> values_;
   std::vector<int32_t> unused_values_;

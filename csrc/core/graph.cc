@@ -225,9 +225,8 @@ void Core::refresh_stale() {
     std::vector<int32_t>& border = neighbourhoods_.border(set);
     // Forgets those that have no score; a border would grow with every value that ever was beside
     // it. Pinned values stay: their score counts again once they are unpinned.
-    std::erase_if(border, [&](int32_t id) {
-      return !values_[id].is_resident() || values_[id].is_root();
-    });
+    std::erase_if(border,
+                  [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); });
     sort_unique(border);
     stale_values_.insert(stale_values_.end(), border.begin(), border.end());
   }

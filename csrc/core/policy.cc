@@ -5,9 +5,11 @@
 
 namespace coop {
 
-Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock) {
+Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
   Window best;
-  uint64_t best_score = std::numeric_limits<uint64_t>::max();
+  // score / sqrt(bytes) is compared as score^2 / bytes, without a root or a division.
+  double best_score = std::numeric_limits<double>::infinity();
+  double best_bytes = 1;
   items_.resize(static_cast<size_t>(blocks.size()));
   Item* const items = items_.data();
   size_t low = 0;
@@ -39,8 +41,13 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
         window_score -= items[low].score;
         ++low;
       }
-      if (window_bytes >= bytes && window_score < best_score) {
-        best_score = window_score;
+      if (window_bytes < bytes) continue;
+      const auto sum = static_cast<double>(window_score);
+      const double compared = excess ? sum * sum : sum;
+      const double divisor = excess ? static_cast<double>(window_bytes) : 1.0;
+      if (compared * best_bytes < best_score * divisor) {
+        best_score = compared;
+        best_bytes = divisor;
         best = {items[low].offset, block.offset + block.bytes, window_score};
       }
     }

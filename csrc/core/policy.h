@@ -31,11 +31,13 @@ struct Window {
 class Search {
  public:
   // The cheapest window of at least `bytes`: one pass, two pointers. Ties go to the lowest address.
-  // Coop.
-  Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock);
+  // Coop. With `excess`, bytes beyond those asked for are worth something, because the next request
+  // finds them free: score / sqrt(bytes) is compared (decision 0004).
+  Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess);
 
-  // The cheapest window of at least `bytes` that lies beside a barrier or an end, and does not contain
-  // the block at `own`: what comes there to stay splits nothing. Ties go to the lowest address.
+  // The cheapest window of at least `bytes` that lies beside a barrier or an end, and does not
+  // contain the block at `own`: what comes there to stay splits nothing. Ties go to the lowest
+  // address.
   Window cheapest_border(const BlockMap& blocks, Bytes bytes, Bytes own, double clock);
 
   // The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the

@@ -32,9 +32,10 @@ struct Config {
   Bytes alignment = 64;
   Bytes small_bytes = 10 * 1024;  // values up to this size live in the small area
   Policy policy = Policy::kCoop;
-  bool window = true;     // sliding window; off: greedy, one value at a time
-  bool partition = true;  // cheap and expensive values at opposite ends
-  bool inplace = true;    // recomputable in-place; off: copy on write
+  bool window = true;       // sliding window; off: greedy, one value at a time
+  bool partition = true;    // cheap and expensive values at opposite ends
+  bool inplace = true;      // recomputable in-place; off: copy on write
+  bool excess = true;       // a window's bytes beyond those asked for are worth something
   bool last_resort = true;  // what does not fit is tried again with its inputs moved together
 };
 

@@ -87,6 +87,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.alignment = alignment;
   config.small_bytes = small_bytes;
   // MegEngine's DTE has a last resort of its own kind; the others are published without.
+  config.excess = policy == "coop";
   config.last_resort = policy == "coop" || policy == "dte";
   // DTR and DTE as their authors run them.
   if (config.policy != Policy::kCoop) {
@@ -159,7 +160,7 @@ class TestArena {
     arena_.touch(offset, last_access);
   }
   std::optional<std::tuple<Bytes, Bytes, uint64_t>> cheapest_window(Bytes bytes, double clock) {
-    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock);
+    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock, false);
     if (window.empty()) return std::nullopt;
     return std::make_tuple(window.begin, window.end, window.score);
   }
