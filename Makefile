@@ -24,7 +24,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-operators fuzz sanitize fuzz-core no-growth lint format bench-core \
-	bench-engine demo clean
+	bench-engine bench demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,11 @@ build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*)
 
 bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine
+
+# Goes on where it was stopped; benchmarks/results has the results of ours.
+bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figures in build/
+	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json
+	$(PY) -m coop plot build/cpu-tiny.json
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo

@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "train a small GPT plain and at half of its memory, and compare",
     "run": "run an unmodified script inside a budget",
     "simulate": "run a trace inside a budget, without memory",
+    "bench": "measure networks inside budgets, under all policies",
+    "plot": "draw the results of bench as figures",
     "doctor": "say what works here, what does not, and the command that fixes it",
 }
 
