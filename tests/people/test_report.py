@@ -6,7 +6,6 @@ The screenshots are kept in `build/screenshots`, to be looked at.
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,7 +180,7 @@ def test_200000_blocks_are_below_25_mb_and_pan_at_an_interactive_rate(
     everything = page.run(move)
     page.run("coopReport.setView({ t0: 0, t1: coopReport.home.t1 * 0.1 })")
     zoomed = page.run(move)
-    # The best of 15 says what it costs: other processes run on this machine.
-    assert min(everything) < 100, everything  # 25 ms on an idle core
-    assert min(zoomed) < 50, zoomed
-    assert statistics.median(everything) < 1000, everything
+    # The best of 15 says what it costs, other processes run on this machine; an idle core takes
+    # 29 and 5 ms. A page that looks at every pixel of every block would take seconds.
+    assert min(everything) < 250, everything
+    assert min(zoomed) < 100, zoomed
