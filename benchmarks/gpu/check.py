@@ -24,7 +24,7 @@ import torch
 
 GIB = 2**30
 MODELS = ("resnet50", "gpt2", "bert", "unet", "lstm")
-RATIOS = (1.0, 0.6, 0.4, 0.3)  # of what plain torch reserves
+RATIOS = (1.0, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2)  # of what plain torch reserves
 Row = dict[str, Any]
 
 
@@ -153,10 +153,10 @@ def curve(models: tuple[str, ...], steps: int) -> list[Row]:
         if "error" in plain or "error" in checkpointed:
             continue
         budgets = {
-            "plain reserved": plain["peak_reserved"],
             "checkpoint reserved": checkpointed["peak_reserved"],
             "checkpoint allocated": checkpointed["peak_allocated"],
-            "90% of that": int(0.9 * checkpointed["peak_allocated"]),
+            "85% of that": int(0.85 * checkpointed["peak_allocated"]),
+            "70% of that": int(0.70 * checkpointed["peak_allocated"]),
         }
         for label, budget in budgets.items():
             row = run_cell(model, "coop", budget=budget // 512 * 512, **timing)
@@ -192,7 +192,9 @@ def table(rows: list[Row]) -> None:
             f"reserved {row.get('peak_reserved', 0) / GIB:6.2f} driver "
             f"{row.get('driver_bytes', 0) / GIB:6.2f} same {row.get('identical', '')!s:5s} "
             f"evict {stats.get('num_evictions', 0):6.0f} replay {stats.get('num_replays', 0):6.0f} "
-            f"frag {row.get('stats', {}).get('fragmentation', 0):.3f} {row.get('error', '')[:90]!r}"
+            f"frag {row.get('stats', {}).get('fragmentation', 0):.3f} "
+            f"search {stats.get('search_ns', 0) / 1e4 / (row.get('ms') or 1e9):.2f}% "
+            f"{row.get('error', '')[:90]!r}"
         )
 
 

@@ -1,12 +1,7 @@
 #include "torch/recorder.h"
 
 #include <ATen/ATen.h>
-#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
-
-// After torch's headers: it defines macros that they also use.
-#include <Python.h>
-#include <frameobject.h>
 
 #include <algorithm>
 #include <charconv>
@@ -33,13 +28,11 @@ struct Pending {
   std::vector<Step> memory;
   std::unordered_map<const Storage*, size_t> own;  // step by storage
   std::vector<int64_t> deaths;                     // of what is older than the operator
-  std::string source;
 };
 
 struct ThreadState {
   std::vector<Pending> operators;
   int paused = 0;
-  std::string source;
 };
 
 ThreadState& thread_state() {
@@ -258,17 +251,6 @@ void Recorder::begin(const Call& call) {
   // The core adds the cases that depend on what happens to be a root.
   pending.keep_old = info.has_fresh_outputs && call.understood && call.refusal == nullptr &&
                      !info.writes_statistics && !info.overwrites;
-  if (!options_.source_lines) return;
-  // A backward operator belongs to the line of the forward operator whose gradient it computes.
-  if (const auto node = torch::autograd::get_current_node()) {
-    const auto found = forward_sources_.find(node->sequence_nr());
-    if (found != forward_sources_.end()) pending.source = found->second + " (backward)";
-    return;
-  }
-  pending.source = thread_state().source;
-  if (at::GradMode::is_enabled()) {
-    forward_sources_[at::sequence_number::peek() - 1] = pending.source;
-  }
 }
 
 void Recorder::abort() {
@@ -373,9 +355,12 @@ void Recorder::commit(const Call& call, Cost cost, double flops, bool replayable
   if (!pending.writes.empty() && pending.keep_old != usual) {
     lines_ += pending.keep_old ? ",\"keep_old\":true" : ",\"keep_old\":false";
   }
-  if (!pending.source.empty()) {
+  if (options_.source_lines && call.source > 0) {
+    if (call.source >= sources_.size()) sources_ = sources();
+    const SourceLine& line = sources_[call.source];
     lines_ += ",\"source\":";
-    append_quoted(lines_, pending.source);
+    append_quoted(
+        lines_, line.file + ":" + std::to_string(line.line) + (line.backward ? " (backward)" : ""));
   }
   lines_ += "}\n";
   for (const int64_t id : pending.deaths) mark("free", id);
@@ -390,28 +375,6 @@ void Recorder::end_step(bool boundary) {
   if (!std::exchange(in_step_, false)) lines_ += "{\"step\":\"begin\"}\n";
   lines_ += boundary ? "{\"step\":\"end\"}\n" : "{\"step\":\"end_inside\"}\n";
   sweep_externals();
-}
-
-// The innermost Python frame that is neither torch's nor ours.
-void Recorder::note_source() {
-  std::string& source = thread_state().source;
-  source.clear();
-  if (torch::autograd::get_current_node() != nullptr) return;
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  while (frame != nullptr) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    const char* text = PyUnicode_AsUTF8(code->co_filename);
-    const std::string file = text == nullptr ? "" : text;
-    Py_DECREF(code);
-    const bool users = file.find("/torch/") == std::string::npos && file[0] != '<' &&
-                       file.find("/coop/") == std::string::npos;
-    if (users) source = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
-    PyFrameObject* back = users ? nullptr : PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  PyGILState_Release(gil);
 }
 
 }  // namespace coop

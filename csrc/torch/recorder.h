@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/core.h"
+#include "torch/source.h"
 
 namespace coop {
 
@@ -49,10 +50,6 @@ class Recorder {
   void begin_step();
   void end_step(bool boundary);
 
-  // Remembers where in the user's program this thread is, for the next begin(). Called without the
-  // engine's lock: it takes Python's.
-  static void note_source();
-
   // The entries so far, as JSON lines.
   std::string take() { return std::move(lines_); }
 
@@ -86,8 +83,7 @@ class Recorder {
   bool in_step_ = false;
   std::unordered_map<const Storage*, int64_t> ids_;
   std::unordered_map<c10::StorageImpl*, External> externals_;
-  // By the number that autograd gives a forward operator, and its backward node.
-  std::unordered_map<uint64_t, std::string> forward_sources_;
+  std::vector<SourceLine> sources_;  // those known so far
 };
 
 }  // namespace coop
