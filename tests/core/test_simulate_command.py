@@ -108,7 +108,7 @@ def test_wrong_arguments_are_refused(
 
 def test_a_malformed_trace_ends_with_one_line_and_code_2(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
-    path.write_text('{"format": "coop-trace", "version": 1}\n{"root": 1, "bytes": -5}\n')
+    path.write_text('{"format": "coop-trace", "version": 2}\n{"root": 1, "bytes": -5}\n')
     ran = subprocess.run(
         [sys.executable, "-m", "coop", "simulate", str(path), "--ratio", "0.5"],
         cwd=ROOT,
