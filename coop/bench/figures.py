@@ -270,6 +270,7 @@ def _label_ends(axes: Axes, labels: list[tuple[float, float, str, str]], gap: fl
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
+            annotation_clip=False,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
 
@@ -399,7 +400,9 @@ def _smallest(results: Results, names: Sequence[str], what: str) -> Figure | Non
         value = percent(model, name)
         if value is not None:
             return f"{value:.0f}%"
-        return "(has no blocks)" if name == "checkpoint" else "(none found)"
+        if name == "checkpoint":
+            return "(has no blocks)"
+        return "(none found)" if results.find(model, name, "smallest") else "(not searched)"
 
     return _bars(
         results,
