@@ -37,14 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, text in COMMANDS.items()
     }
     module = None
-    if arguments and arguments[0] in COMMANDS:
-        module = importlib.import_module(f"coop.commands.{arguments[0]}")
-        module.add_arguments(parsers[arguments[0]])
-    args = parser.parse_args(arguments)
-    assert module is not None  # a command is required, and it comes first
     try:
+        if arguments and arguments[0] in COMMANDS:
+            module = importlib.import_module(f"coop.commands.{arguments[0]}")
+            module.add_arguments(parsers[arguments[0]])
+        args = parser.parse_args(arguments)
+        assert module is not None  # a command is required, and it comes first
         exit_code: int = module.run(args)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"coop {arguments[0]}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read the output has seen enough (`| head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

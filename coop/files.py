@@ -12,6 +12,9 @@ def why_not_writable(path: str | Path) -> str:
     path = Path(path)
     if path.is_dir():
         return f"cannot write {str(path)!r}: it is a directory"
+    # What is written takes the place of what is there: a device must not be lost so.
+    if path.exists() and not path.is_file():
+        return f"cannot write {str(path)!r}: it is not a regular file"
     if not path.parent.is_dir():
         return f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}"
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -70,10 +70,8 @@ _shared: dict[int, StorageWeakRef] = {}
 _prune_at = 64
 
 
-def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> Any:
-    before = owner.__dict__.get(name)
+def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
     setattr(owner, name, wrap(getattr(owner, name)))
-    return before
 
 
 def _before(act: Callable[[Any, Any], None]) -> Callable[[Callable[..., Any]], Any]:
@@ -162,7 +160,7 @@ def _share(x: torch.Tensor) -> None:
     if _engine_of is not None:
         _engine_of(x).expose(x)
         return
-    storage = StorageWeakRef(x.untyped_storage())
+    storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
     _shared[storage.cdata] = storage
     if len(_shared) >= _prune_at:
         _forget_the_dead()
@@ -170,8 +168,9 @@ def _share(x: torch.Tensor) -> None:
 
 
 def _forget_the_dead() -> None:
-    for key in [key for key, storage in _shared.items() if storage.expired()]:
-        del _shared[key]
+    for key, storage in list(_shared.items()):
+        if storage.expired():  # type: ignore[no-untyped-call]
+            del _shared[key]
 
 
 def watch() -> None:
@@ -183,6 +182,7 @@ def watch() -> None:
 def guard(engine_of: EngineOf) -> None:
     """A budget begins. `engine_of` finds the engine for a tensor or a storage."""
     global _engine_of
+    release()  # the last time it may have been interrupted
     _engine_of = engine_of
     _forget_the_dead()
     for storage in _shared.values():
@@ -197,16 +197,18 @@ def guard(engine_of: EngineOf) -> None:
         *((owner, name, _comparing) for owner, name in _COMPARES),
     ]
     for owner, name, wrap in wrappers:
-        _replaced.append((owner, name, _replace(owner, name, wrap)))
+        _replaced.append((owner, name, owner.__dict__.get(name)))
+        _replace(owner, name, wrap)
 
 
 def release() -> None:
-    """The budget ends."""
+    """The budget ends. Can be interrupted anywhere, and called again."""
     global _engine_of
     _engine_of = None
-    for owner, name, before in reversed(_replaced):
-        if before is None:
-            delattr(owner, name)
-        else:
+    while _replaced:
+        owner, name, before = _replaced[-1]
+        if before is not None:
             setattr(owner, name, before)
-    _replaced.clear()
+        elif name in owner.__dict__:
+            delattr(owner, name)
+        _replaced.pop()

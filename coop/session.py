@@ -22,7 +22,7 @@ from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_er
 from coop.events import as_events
 from coop.profiles import CPU_PROFILE, cuda_profile
 from coop.progress import StepCallback, StepMeter
-from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording
+from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording, SourceLine
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -127,6 +127,8 @@ class Session:
     def record_events(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
         """From now on, remember what happens to every block, for reports and snapshots.
 
+        Operators are remembered with the line of the program that asked for them.
+
         An event takes 48 bytes of memory outside of the budget; those after the first `max_events`
         are counted, not kept.
         """
@@ -143,6 +145,7 @@ class Session:
         return self._recording or Recording(
             events=as_events(self._engine.events()),
             operator_names=_C.operator_names(),
+            sources=[SourceLine(*line) for line in _C.sources()],
             pin_reasons=self._engine.pin_reasons(),
             num_dropped=self._engine.num_dropped_events(),
             stats=self.stats().as_dict(),
@@ -176,15 +179,13 @@ class Session:
         for callback in list(self._step_callbacks):
             callback(step)
 
-    def _close(self) -> list[str]:
+    def _remember(self) -> None:
+        """Keeps what may be asked for after the end."""
         self._final = self.stats()
         self._pinned = self.pinned_operators()
         if self._recorded:
             self._recording = self.recording()
             self._engine.log_events(False)
-        lost: list[str] = self._engine.close()
-        self._engine = None
-        return lost
 
 
 _session: Session | None = None
@@ -275,15 +276,24 @@ def budget(
     else:
         config = _config(parse_bytes(size), policy, switches, small_bytes, alignment=64)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        session = _start(_C.Engine.cpu(config, profile, measure_costs, paranoid), policy, "cpu")
-    if events:
-        session.record_events()
+        engine = _C.Engine.cpu(config, profile, measure_costs, paranoid)
+        session = Session(engine, policy, "cpu")
     try:
+        if _session is None:
+            _start(session)
+        if events:
+            session.record_events()
         yield session
     finally:
-        guards.release()
+        # An interrupt may come at any call: the engine is closed all the same.
         _session = None
-        lost = session._close()
+        engine = session._engine
+        try:
+            guards.release()
+            session._remember()
+        finally:
+            session._engine = None
+            lost = engine.close()
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
@@ -291,11 +301,11 @@ def budget(
         )
 
 
-def _start(engine: Any, policy: PolicyName, device: str) -> Session:
+def _start(session: Session) -> None:
     global _session
-    _session = Session(engine, policy, device)
+    _session = session
     guards.guard(_engine_of)
-    return _session
+    session._engine.activate()
 
 
 _cuda_size: int | str | None = None  # the budget that was installed
@@ -354,8 +364,8 @@ def install(
             f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
         )
     _warm_up(index)
-    session = _start(_C.cuda_engine(index), policy, f"cuda:{index}")
-    _C.set_thread_enabled(True)
+    session = Session(_C.cuda_engine(index), policy, f"cuda:{index}")
+    _start(session)
     return session
 
 

@@ -302,6 +302,8 @@ def read_trace(path: str | Path) -> Trace:
                     raise _Bad(f"not JSON: {error.msg} at column {error.colno}") from None
                 except ValueError:
                     raise _Bad("a number has too many digits") from None
+                if "\\u" in text:
+                    _check_text(data)
                 if type(data) is not dict:
                     raise _Bad(f"not a JSON object: {_shown(data)}")
                 if line > 1:
@@ -323,6 +325,14 @@ def read_trace(path: str | Path) -> Trace:
     return Trace(
         str(path), reader.comment, reader.native, list(reader.op_numbers), reader.entry_ops
     )
+
+
+def _check_text(data: Any) -> None:
+    """JSON can spell half of a character, which could be neither printed nor written."""
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _Bad("a string has one half of a surrogate pair") from None
 
 
 def _open(path: str | Path) -> io.TextIOBase:
@@ -410,8 +420,11 @@ class TraceWriter:
         self._write({"step": "end"})
 
     def close(self) -> None:
-        self._file.close()
-        self._raw.close()
+        """Ends the file; on a full disk this raises, as writing to it may."""
+        try:
+            self._file.close()
+        finally:
+            self._raw.close()
 
     def __enter__(self) -> "TraceWriter":
         return self

@@ -51,7 +51,8 @@ Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side s
   }
   held_ += bytes;
   if (held_ > peak_) peak_ = held_;
-  COOP_DEBUG_ASSERT(held_ <= end_ - begin_);
+  // The budget, in every build: a block lies inside the region, and all of them fit it.
+  COOP_ASSERT(held.offset >= begin_ && held.offset + bytes <= end_ && held_ <= end_ - begin_);
   return held.offset;
 }
 

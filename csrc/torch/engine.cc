@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "torch/source.h"
 
 namespace coop {
 
@@ -206,7 +207,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   ++failed_allocations().count;
   failed_allocations().last = failure->shortage;
   // Inside an operator torch's own code may handle it; run() and replay() do otherwise.
-  if (operator_depth() > 0) throw BudgetExceeded(*failure);
+  if (operator_depth() > 0 || !memory_->device().is_cpu()) throw BudgetExceeded(*failure);
   throw_out_of_budget("an allocation outside of any operator", "", failure->shortage);
 }
 
@@ -445,6 +446,14 @@ void Engine::end_step(bool boundary) {
   sweep_externals();
 }
 
+void Engine::log_events(bool on, size_t limit) {
+  if (on) start_sources();
+  records_sources_.store(on, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  core_.events().limit = limit;
+  core_.log_events(on);
+}
+
 Stats Engine::stats() {
   const std::lock_guard<std::mutex> guard(mutex_);
   return core_.stats();
@@ -484,20 +493,31 @@ std::vector<std::string> Engine::close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
     if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
-    // What is brought back leaves the arena at once, so that there is room for the next; what fails
-    // is tried once more after all others, when what only their records kept is gone.
-    std::unordered_map<Storage*, int> attempts;
+    // What is brought back leaves the arena at once, so that there is room for the next. What fails
+    // is tried again after all others, when what only their records kept is gone, for as long as
+    // any of them came back.
+    std::unordered_set<Storage*> failed;
+    bool progress = false;
     for (;;) {
       Storage* next = nullptr;
       for (Storage* storage : core_.evicted_storages()) {
-        if (next == nullptr || attempts[storage] < attempts[next]) next = storage;
+        if (failed.count(storage) != 0) continue;
+        next = storage;
+        break;
       }
-      if (next == nullptr || attempts[next] == 2) break;
+      if (next == nullptr) {
+        if (failed.empty() || !progress) break;
+        failed.clear();
+        lost.clear();
+        progress = false;
+        continue;
+      }
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
+        progress = true;
       } catch (const std::exception& error) {
-        if (++attempts[next] < 2) continue;
+        failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       }
     }

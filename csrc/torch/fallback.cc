@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "torch/engine.h"
+#include "torch/source.h"
 
 namespace coop {
 
@@ -104,6 +105,27 @@ bool went_another_way(int64_t failures) {
   return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
 }
 
+// Torch gives a tensor that it resizes (`out=`) its new sizes first. If there was no room for its
+// new memory, it gets its old sizes back: nobody must write its old memory as if it were the new
+// one.
+void restore_sizes(const Call& call) {
+  if (!call.records) return;
+  for (const TensorArgument& entry : call.tensors) {
+    if (!entry.written || !entry.frozen.defined) continue;
+    const FrozenTensor& frozen = entry.frozen;
+    const auto sizes = frozen.geometry.sizes_arrayref();
+    const auto strides = frozen.geometry.strides_arrayref();
+    for_each_tensor(call.arguments[frozen.argument], [&](const at::Tensor& tensor, int32_t index) {
+      if (index != frozen.list_index || (tensor.sizes() == sizes && tensor.strides() == strides)) {
+        return;
+      }
+      const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+      if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) return;
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, frozen.offset);
+    });
+  }
+}
+
 // The leaf whose gradient this thread is accumulating; undefined when it does something else.
 at::Tensor accumulating_leaf() {
   const auto node = torch::autograd::get_current_node();
@@ -133,6 +155,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const OpInfo& info = op_info(op);
   keys = below_us(keys);
   const bool accumulating = info.accumulates && accumulating_leaf().defined();
+  const uint16_t source = records_sources() ? current_source() : 0;
   if (info.passes_through) {
     if (info.takes_storages) {
       run_on_storages(info, op, keys, stack);
@@ -145,6 +168,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   CallLease lease;
   Call& call = *lease;
   call.info = &info;
+  call.source = source;
   gather(call, *stack);
   const size_t base = stack->size() - info.arguments.size();
   for (int attempt = 1;; ++attempt) {
@@ -247,6 +271,20 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   call.side = left ? Side::kLeft : Side::kRight;
 }
 
+namespace {
+
+// Where the last of its elements ends in its storage.
+size_t end_bytes(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  int64_t last = tensor.storage_offset();
+  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  return static_cast<size_t>(last + 1) * tensor.itemsize();
+}
+
+}  // namespace
+
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index) {
   TensorArgument& entry = call.tensors.emplace_back();
   entry.frozen.argument = static_cast<int32_t>(argument);
@@ -284,6 +322,11 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, i
   if (entry.storage != nullptr) {
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
+    // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
+    const size_t end = end_bytes(tensor);
+    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0, "coop: a tensor of sizes ",
+                tensor.sizes(), " needs ", end, " bytes, but its storage has ", entry.storage_bytes,
+                ": torch was resizing it when that failed with an error. Make it anew.");
     call.storages.push_back(entry.storage);
     if (entry.storage->exposed) call.refusal = kForeign;
     return;
@@ -346,7 +389,7 @@ void Engine::begin(Call& call) {
     materializer.lock();
     lock.lock();
   }
-  core_.set_current_op(info.id);
+  core_.set_origin({info.id, call.source});
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
@@ -399,8 +442,11 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
   } catch (const BudgetExceeded&) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
+      // It has given an argument other memory already (`out=` of another size).
+      for (const Write& write : call.operation.writes) call.repeatable &= !write.storage->dead;
       core_.abort(call.operation);
     }
+    restore_sizes(call);
     if (call.rng.is_set()) call.rng.restore();
     throw;
   } catch (...) {
@@ -446,7 +492,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       if (reason != kOtherDevice) {
         for (Storage* storage : call.fresh) core_.pin(storage, reason);
       }
-      pinned_.emplace(info.id, reason);
+      if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
       if (info.warns || call.refusal == kForeign) {
         Bytes bytes = 0;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
@@ -482,7 +528,7 @@ void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t nu
 FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   auto frozen = std::make_unique<FrozenCall>(op);
   frozen->info = call.info;
-  frozen->op_id = call.info->id;
+  frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
   frozen->flags = Flags::current(call.info->expensive);

@@ -69,6 +69,8 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
         ("", "not JSON: Expecting value at column 1"),
         ('{"free": 1', "not JSON: Expecting ',' delimiter at column 11"),
         ("[1, 2]", "not a JSON object: [1, 2]"),
+        # Found by `make fuzz-core`: the message could not be printed.
+        (r'{"\ud800": 1}', "a string has one half of a surrogate pair"),
         ("{}", "no entry"),
         ('{"alloc": 1}', "unknown kind of entry: alloc"),
         ('{"free": 7, "bytes": 1}', 'unknown key "bytes" beside "free"'),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def main() -> None:
         def sample(step: int) -> None:
             if (step + 1) % arguments.every == 0:
                 counts = session.stats().as_dict() if session else {}
-                samples.append({**counts, "step": step + 1, "resident_bytes": resident_bytes()})
+                now = {"resident_bytes": resident_bytes(), "cpu_seconds": time.process_time()}
+                samples.append({**counts, "step": step + 1, **now})
 
         train(arguments.steps, rows=arguments.rows, depth=arguments.depth, on_step=sample)
     print(json.dumps(samples))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
 import os
 import random
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +21,22 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import coop
+from coop._native import _C
 from tests.bits import bits
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 
 pytestmark = pytest.mark.debug_build
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> Iterator[None]:
+    """Garbage is collected often here: what torch and pytest have made by now is none."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Training:
@@ -120,6 +133,40 @@ def test_an_allocation_that_fails_anywhere_in_a_step_skips_that_batch_and_nothin
     assert num_failed > 30
 
 
+def test_an_allocation_that_fails_anywhere_in_an_optimizer_s_step_is_undone_by_the_program() -> (
+    None
+):
+    """What Adam had done by then stays done, as without a budget: the program goes back to what it
+    had saved, and trains on as one that skipped the batch."""
+    expected = expected_state()
+    failing, num_failed = 1, 0
+    while True:
+        with coop.budget(64 * MIB, small_bytes=0) as session:
+            engine = session._engine
+            training = Training()
+            training.step(0)
+            model = copy.deepcopy(training.model.state_dict())
+            optimizer = copy.deepcopy(training.optimizer.state_dict())
+            training.forward_backward(1)
+            engine.fail_placement(failing)
+            try:
+                training.optimizer.step()
+                failed = False
+            except coop.OutOfBudgetError:
+                failed = True
+            left = engine.fail_placement(0)
+            assert engine.is_valid()
+            training.model.load_state_dict(model)
+            training.optimizer.load_state_dict(optimizer)
+            training.step(2)
+        assert same_bits(expected, training.state()), f"placement {failing}"
+        if left > 0:
+            break
+        num_failed += failed
+        failing += 1
+    assert num_failed > 10
+
+
 def test_an_operator_that_raises_midway_leaves_what_plain_torch_leaves() -> None:
     """`_foreach_mul_` writes the first tensor and then raises at the second."""
 
@@ -163,42 +210,70 @@ def test_an_autograd_function_that_raises_in_backward_leaves_a_working_session()
     assert same_bits(expected, training.state())
 
 
-class Interrupted(Exception):
-    pass
+@contextlib.contextmanager
+def sigint_after(seconds: float) -> Iterator[None]:
+    """As if the user pressed Ctrl-C."""
+    previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_signal_at_a_random_time_skips_that_batch_and_nothing_else() -> None:
+def test_sigint_at_a_random_time_of_a_step_skips_that_batch_and_nothing_else() -> None:
     expected = expected_state()
     rng = random.Random(0)
     num_interrupted = 0
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for _ in range(40):
-            with coop.budget(64 * MIB, paranoid=True, small_bytes=0) as session:
-                training = Training()
-                training.step(0)
-                statistics = saved_statistics(training.model)
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 5e-3))
-                    try:
-                        training.forward_backward(1)
-                    finally:
-                        signal.setitimer(signal.ITIMER_REAL, 0)
-                except Interrupted:
-                    num_interrupted += 1
-                training.optimizer.zero_grad(set_to_none=True)
-                gc.collect()
-                assert session._engine.is_valid()
-                restore_statistics(training.model, statistics)
-                training.step(2)
-            assert same_bits(expected, training.state())
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+    for _ in range(40):
+        with coop.budget(64 * MIB, paranoid=True, small_bytes=0) as session:
+            training = Training()
+            training.step(0)
+            statistics = saved_statistics(training.model)
+            try:
+                with sigint_after(rng.uniform(1e-4, 5e-3)):
+                    training.forward_backward(1)
+            except KeyboardInterrupt:
+                num_interrupted += 1
+            training.optimizer.zero_grad(set_to_none=True)
+            gc.collect()
+            assert session._engine.is_valid()
+            restore_statistics(training.model, statistics)
+            training.step(2)
+        assert same_bits(expected, training.state())
     assert num_interrupted > 0
+
+
+def test_sigint_at_a_random_time_of_a_budget_ends_that_budget_and_the_next_one_works() -> None:
+    """Also while it is entered and left: nothing stays switched on, and no tensor is lost."""
+    rng = random.Random(1)
+    methods = {name: torch.Tensor.__dict__.get(name) for name in ("tolist", "data_ptr")}
+    expected = torch.arange(4096.0).sin()
+    outside = torch.arange(4096.0)
+    num_interrupted = 0
+    for _ in range(150):
+        kept: list[Tensor] = []
+        try:
+            with (
+                sigint_after(rng.uniform(1e-5, 3e-3)),
+                coop.budget(4 * MIB, paranoid=True, small_bytes=0, events=True),
+            ):
+                for _ in range(20):
+                    kept.append(outside.sin())
+        except KeyboardInterrupt:
+            num_interrupted += 1
+        gc.collect()
+        assert coop.current_session() is None
+        assert not _C.is_thread_enabled()
+        assert all(torch.equal(tensor, expected) for tensor in kept)
+    assert num_interrupted > 0
+    with coop.budget(4 * MIB):
+        again = outside.sin()
+    assert torch.equal(again, expected)
+    assert {name: torch.Tensor.__dict__.get(name) for name in methods} == methods
 
 
 def test_a_data_loader_with_forked_workers_trains_inside_a_budget() -> None:

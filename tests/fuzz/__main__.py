@@ -1,87 +1,85 @@
 """Random programs until so many operators have run: `make fuzz`.
 
-It goes on where it was stopped: the state is a file with the next seed and the counts so far.
-A failure is shrunk, printed as a program that can be pasted into a test, and ends the run.
+It goes on where it was stopped, if it is still the same build: the state is a file with the next
+seed and the counts so far. A failure is shrunk, printed as a program that can be pasted into a
+test, and ends the run. The same seeds run whatever the number of processes is.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import gc
 import json
+import multiprocessing
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
-import torch
+from tests.build_id import build_id
 
-from .check import check
-from .program import Program, Trial, random_trials, shrink
+from .seeds import COUNTS, prepare, run_seeds
 
-COUNTS = ("operators", "evictions", "replays", "trials", "not_fitting", "lost", "raw")
-
-
-def fails(trial: Trial, program: Program) -> bool:
-    return check(dataclasses.replace(trial, program=program)).failure is not None
+BATCH = 8  # seeds that a process runs before the state is written
 
 
-def report(seed: int, trial: Trial, failure: str) -> None:
-    print(f"seed {seed}: {failure}\n{trial.options} share {trial.share}", flush=True)
-    program = shrink(trial.program, lambda candidate: fails(trial, candidate))
-    result = check(dataclasses.replace(trial, program=program))
-    print(f"shrunk to {len(program)} instructions: {result.failure}")
-    print(f"Trial({program!r}, {trial.share!r}, {trial.options!r})", flush=True)
+def read_state(path: Path, build: str) -> dict[str, Any]:
+    new = {"build": build, "seed": 0, **dict.fromkeys(COUNTS, 0), "reports": []}
+    if not path.exists():
+        return new
+    state: dict[str, Any] = json.loads(path.read_text())
+    if state.get("build") == build:
+        return state
+    print(f"{path} is of another build: starting anew", flush=True)
+    return new
+
+
+def add(state: dict[str, Any], found: dict[str, Any]) -> None:
+    for key, amount in found.items():
+        state[key] += amount
+    for text in found["reports"]:
+        print(text, flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operators", type=int, default=1_000_000, help="how many to run in all")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, help="run only this seed, and keep no state")
     parser.add_argument("--go-on", action="store_true", help="do not end at a failure")
     parser.add_argument("--state", type=Path, default=Path("build/fuzz.json"))
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    state = {"seed": 0, "failures": 0, **dict.fromkeys(COUNTS, 0)}
     if arguments.seed is not None:
-        state["seed"] = arguments.seed
-    elif arguments.state.exists():
-        state |= json.loads(arguments.state.read_text())
-    # Collecting garbage after a program that did not fit is for what that left, not for torch.
-    check(random_trials(0)[0])
-    gc.collect()
-    gc.freeze()
-    start = shown = time.perf_counter()
+        prepare()
+        found = run_seeds(range(arguments.seed, arguments.seed + 1))
+        print("\n".join([*found.pop("reports"), str(found)]))
+        return 1 if found["failures"] else 0
+
+    state = read_state(arguments.state, build_id("fuzz"))
+    arguments.state.parent.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
     began_at = state["operators"]
-    while state["operators"] < arguments.operators:
-        for trial in random_trials(state["seed"]):
-            result = check(trial)
-            state["trials"] += 1
-            state["operators"] += result.num_operators
-            state["evictions"] += result.num_evictions
-            state["replays"] += result.num_replays
-            state["not_fitting"] += not (result.fitted or result.lost or result.raw)
-            state["lost"] += result.lost
-            state["raw"] += result.raw
-            if result.failure is not None:
-                state["failures"] += 1
-                report(state["seed"], trial, result.failure)
-                if not arguments.go_on:
-                    return 1
-        state["seed"] += 1
-        if arguments.seed is not None:
-            break
-        arguments.state.parent.mkdir(exist_ok=True)
-        arguments.state.write_text(json.dumps(state))
-        now = time.perf_counter()
-        if now - shown > 10:
-            shown = now
-            rate = (state["operators"] - began_at) / (now - start)
-            print(f"{rate:.0f} operators a second: {state}", flush=True)
-        if now - start > arguments.seconds:
-            break
-    print(state)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, context, prepare) as pool:
+        while state["operators"] < arguments.operators:
+            first, last = state["seed"], state["seed"] + BATCH * arguments.jobs
+            parts = [range(seed, seed + BATCH) for seed in range(first, last, BATCH)]
+            try:
+                for found in pool.map(run_seeds, parts):
+                    add(state, found)
+            except BrokenProcessPool:
+                print(f"a process died: run --seed for each of {first} to {last - 1}")
+                return 1
+            state["seed"] = last
+            arguments.state.write_text(json.dumps(state, indent=1))
+            seconds = time.perf_counter() - start
+            rate = (state["operators"] - began_at) / seconds
+            counts = ", ".join(f"{state[key]:,} {key}" for key in COUNTS)
+            print(f"{counts}; {rate:.0f} operators a second", flush=True)
+            if (state["failures"] and not arguments.go_on) or seconds > arguments.seconds:
+                break
     return 1 if state["failures"] else 0
 
 

@@ -1,4 +1,4 @@
-"""What is run: a sample of torch's operator database in one of its variants, as a function.
+"""What is run: a sample of torch's databases of operators and modules, as a function.
 
 A case is called as often as wanted. It makes everything it uses anew from the sample, so that
 inside a budget the inputs too are values that can be evicted, and returns all tensors that must be
@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 OPERATORS = {op.full_name if hasattr(op, "full_name") else op.name: op for op in op_db}
+MODULES = {module.name: module for module in module_db}
 
 # Their results are uninitialized memory, or an address.
 UNDEFINED_RESULTS = frozenset(
@@ -122,8 +124,46 @@ def _out(op: Any, sample: Any, empty: bool) -> Callable[[], list[Any]]:
     return run
 
 
+def _module(module_class: type, sample: Any, dtype: torch.dtype, train: bool) -> Any:
+    def run() -> list[Any]:
+        """A step of training, and once more with what it has made of the parameters."""
+        torch.manual_seed(0)
+        made = tree_map(copied, (sample.constructor_input.args, sample.constructor_input.kwargs))
+        module = module_class(*made[0], **made[1]).to(dtype).train(train)
+        args, kwargs = tree_map(copied, (sample.forward_input.args, sample.forward_input.kwargs))
+        results = module(*args, **kwargs)
+        parameters = list(module.parameters())
+        gradients = _gradients(results, (args, kwargs, parameters))
+        if gradients and parameters:
+            for parameter, gradient in zip(parameters, gradients[-len(parameters) :], strict=True):
+                parameter.grad = gradient
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9).step()
+        again = module(*args, **kwargs)
+        state = dict(module.state_dict())
+        return [results, gradients, again, state, args, kwargs, torch.get_rng_state()]
+
+    return run
+
+
+def module_cases(name: str, dtype: torch.dtype) -> Iterator[Case]:
+    """Of a module, while training and while not."""
+    module = MODULES[name]
+    for train, variant in ((True, "training"), (False, "evaluation")):
+        torch.manual_seed(0)
+        samples = module.module_inputs_func(
+            module, "cpu", dtype, requires_grad=dtype.is_floating_point, training=train
+        )
+        for number, sample in enumerate(samples):
+            if sample.forward_input is not None:
+                function = _module(module.module_cls, sample, dtype, train)
+                yield Case(name, variant, dtype, number, function)
+
+
 def cases(operator: str, dtype: torch.dtype) -> Iterator[Case]:
     """All of them: as a function with gradients, in place, into given and into empty results."""
+    if operator in MODULES:
+        yield from module_cases(operator, dtype)
+        return
     op = OPERATORS[operator]
     gradients = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     torch.manual_seed(0)
@@ -143,6 +183,8 @@ def cases(operator: str, dtype: torch.dtype) -> Iterator[Case]:
 
 def dtypes(operator: str, wanted: tuple[torch.dtype, ...]) -> Iterator[torch.dtype]:
     """Those of the wanted that the operator supports."""
+    if operator in MODULES:
+        return (dtype for dtype in wanted if dtype in MODULES[operator].dtypes)
     return (dtype for dtype in wanted if OPERATORS[operator].supports_dtype(dtype, "cpu"))
 
 

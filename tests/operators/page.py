@@ -8,16 +8,20 @@ from typing import Any
 
 import torch
 
+from .cases import MODULES, OPERATORS
+
 HEAD = """# Operators
 
 Written by `make test-operators`; do not edit.
 
-Every operator of torch's own database (`torch.testing._internal.common_methods_invocations.op_db`,
-torch {version}) runs plain and inside a budget where *everything that can be is evicted after every
-operator*, small tensors too, and the results are compared bit by bit: results, gradients, written
-inputs and the state of the random generator. Each sample runs as a function with its backward pass,
-in place, and into given results (`out=`), those of the right size and empty ones. float32 and
-float64 in full; complex64, int64, bool and bfloat16 for at most two seconds each.
+Every operator of torch's own database (`torch.testing._internal.common_methods_invocations.op_db`)
+and every module of the other (`common_modules.module_db`), torch {version}, runs plain and inside a
+budget where *everything that can be is evicted after every operator*, small tensors too, and the
+results are compared bit by bit: results, gradients, written inputs and the state of the random
+generator. Each sample runs as a function with its backward pass, in place, and into given results
+(`out=`), those of the right size and empty ones; each module for a step of training, and in
+evaluation. float32 and float64 in full; complex64, int64, bool and bfloat16 for at most two seconds
+each.
 
 | | |
 | --- | ---: |
@@ -30,7 +34,7 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
     met: set[str] = set()
     pinned: dict[str, str] = {}
     findings: list[str] = []
-    num_operators = 0
+    num_operators = num_modules = 0
     for entry in entries:
         kinds.update(entry.get("kinds", {}))
         for key in ("num_operators", "num_evictions", "num_replays"):
@@ -38,9 +42,11 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
         met.update(entry.get("met", ()))
         pinned.update(entry.get("pinned", {}))
         findings += entry.get("findings", ())
-        num_operators += "end" in entry
+        num_operators += entry["operator"] in OPERATORS
+        num_modules += entry["operator"] in MODULES
     rows = {
         "operators of the database": num_operators,
+        "modules of the database": num_modules,
         "aten operators met on the way": len(met),
         "cases: one sample, one type, one variant": sum(kinds.values()),
         "the same bits": kinds["same"],
@@ -65,6 +71,6 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
     for reason, operators in sorted(by_reason.items()):
         lines.append(f"| {reason} | {', '.join(f'`{name}`' for name in operators)} |")
     lines += ["", "## Not the same", ""]
-    lines += [f"- {' '.join(finding.split())[:200]}" for finding in findings] or ["None."]
+    lines += [f"- {finding}" for finding in findings] or ["None."]
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines) + "\n")

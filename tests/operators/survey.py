@@ -1,142 +1,182 @@
 """The whole operator database: `make test-operators`. Writes docs/operators.md.
 
-Workers are processes of their own, so that a crash is a finding and not the end. With names as
-arguments only those operators are run and nothing is written.
+Workers are processes of their own, so that a crash is a finding and not the end. It goes on where
+it was stopped, if it is still the same build: the state is a file with a line for every operator.
+With names as arguments only those operators are run and nothing is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operators.md"
+OPERATORS_A_WORKER = 40  # then another one takes over: what one has piled up ends with it
+QUICK_SECONDS = 2  # for the samples of a type other than float32 and float64
+
+Entry = dict[str, Any]
 
 
-def work(names: list[str], everything: bool) -> None:
-    """Runs the operators and prints a line of JSON for each, and one before it starts."""
+def examine(name: str) -> Entry:
+    """Runs all cases of an operator."""
+    from .cases import FLOATS, OTHERS, cases, dtypes
+    from .verdict import judge
+
+    start = time.perf_counter()
+    kinds: Counter[str] = Counter()
+    others: dict[
+        tuple[str, str], list[str]
+    ] = {}  # those that are not the same, by kind and variant
+    pinned: dict[str, str] = {}
+    sums = {"num_operators": 0, "num_replays": 0, "num_evictions": 0}
+    for dtype in dtypes(name, FLOATS + OTHERS):
+        began = time.perf_counter()
+        for case in cases(name, dtype):
+            if dtype not in FLOATS and time.perf_counter() - began > QUICK_SECONDS:
+                kinds["left out"] += 1
+                continue
+            verdict = judge(case)
+            kinds[verdict.kind] += 1
+            if verdict.kind in ("wrong", "error", "varies", "raw"):
+                detail = f"{case.name}: {' '.join(verdict.detail.split())[:300]}"
+                others.setdefault((verdict.kind, case.variant), []).append(detail)
+            for key in sums:
+                sums[key] += getattr(verdict.stats, key, 0)
+            pinned.update(verdict.pinned or {})
+    findings = [f"{kind}: {len(those)} cases, {those[0]}" for (kind, _), those in others.items()]
+    seconds = round(time.perf_counter() - start, 2)
+    return {"kinds": kinds, "findings": findings, "pinned": pinned, **sums, "seconds": seconds}
+
+
+def work() -> None:
+    """A worker: reads names of operators and answers each with a line of JSON."""
     import torch
 
     from coop._native import _C
 
-    from .cases import FLOATS, OPERATORS, OTHERS, cases, dtypes
-    from .verdict import judge
+    from . import verdict  # noqa: F401
 
     torch.set_num_threads(1)
-    for name in names:
-        print(json.dumps({"begin": name}), flush=True)
-        start = time.perf_counter()
-        kinds: Counter[str] = Counter()
-        findings: list[str] = []
-        pinned: dict[str, str] = {}
-        num_operators = num_replays = num_evictions = 0
-        for dtype in dtypes(name, FLOATS + OTHERS if everything else FLOATS):
-            began = time.perf_counter()
-            for case in cases(name, dtype):
-                # Types other than float are for what runs quickly.
-                if dtype not in FLOATS and time.perf_counter() - began > 2:
-                    kinds["left out"] += 1
-                    continue
-                verdict = judge(case)
-                kinds[verdict.kind] += 1
-                if verdict.kind in ("wrong", "error", "varies", "raw"):
-                    findings.append(f"{verdict.kind}: {case.name}: {verdict.detail}")
-                if verdict.stats is not None:
-                    num_operators += verdict.stats.num_operators
-                    num_replays += verdict.stats.num_replays
-                    num_evictions += verdict.stats.num_evictions
-                pinned.update(verdict.pinned or {})
-        print(
-            json.dumps(
-                {
-                    "end": name,
-                    "kinds": kinds,
-                    "findings": findings,
-                    "pinned": pinned,
-                    "num_operators": num_operators,
-                    "num_replays": num_replays,
-                    "num_evictions": num_evictions,
-                    "seconds": round(time.perf_counter() - start, 2),
-                    "variants": OPERATORS[name].aten_name,
-                }
-            ),
-            flush=True,
-        )
-    print(json.dumps({"met": sorted(set(_C.operator_names()))}), flush=True)
+    # Collecting garbage after a case that raised is for what that left, not for torch.
+    gc.collect()
+    gc.freeze()
+    for name in sys.stdin:
+        known = len(_C.operator_names())
+        entry = {"operator": name.strip(), **examine(name.strip())}
+        entry["met"] = sorted(set(_C.operator_names()[known:]))
+        print("\n" + json.dumps(entry), flush=True)
 
 
-def survey(names: list[str], everything: bool) -> Iterator[dict]:
-    """Starts workers until all operators had their turn."""
-    pending = list(names)
-    while pending:
+class Survey:
+    """Hands operators to workers, each when it is done with the last, and takes their answers."""
+
+    def __init__(self, names: list[str], jobs: int) -> None:
+        self._pending = deque(names)
+        self._entries: SimpleQueue[Entry | None] = SimpleQueue()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(jobs)]
+
+    def __iter__(self) -> Iterator[Entry]:
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            yield from iter(self._entries.get, None)
+
+    def _serve(self) -> None:
+        while self._pending:
+            self._run_worker()
+        self._entries.put(None)
+
+    def _run_worker(self) -> None:
         command = [sys.executable, "-m", "tests.operators.survey", "--worker"]
-        command += ["--all"] if everything else []
         worker = subprocess.Popen(
-            [*command, *pending[:40]], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        began = None
-        done = 0
+        assert worker.stdin is not None
         assert worker.stdout is not None
-        for line in worker.stdout:
-            if not line.startswith("{"):
-                continue
-            entry = json.loads(line)
-            if "begin" in entry:
-                began = entry["begin"]
-                continue
-            if "end" in entry:
-                done, began = done + 1, None
-            yield entry
+        name = "nothing"
+        for _ in range(OPERATORS_A_WORKER):
+            try:
+                name = self._pending.popleft()
+            except IndexError:
+                break
+            with contextlib.suppress(BrokenPipeError):
+                print(name, file=worker.stdin, flush=True)
+            answer = next((line for line in worker.stdout if line.startswith('{"operator"')), None)
+            if answer is None:
+                break
+            self._entries.put(json.loads(answer))
+            name = f"the end of a process after {name}"
+        worker.stdin.close()
         code = worker.wait()
-        if code != 0 and began is None:
-            yield {"end": pending[0], "kinds": {}, "findings": [f"exit code {code} at the end"]}
-            done = max(done, 1)
-        elif code != 0:
-            yield {
-                "end": began,
-                "kinds": {"crash": 1},
-                "findings": [f"crash: {began}: code {code}"],
-            }
-            done += 1
-        pending = pending[done:]
+        if code != 0:
+            finding = f"crash: {name}: exit code {code}"
+            self._entries.put({"operator": name, "kinds": {"crash": 1}, "findings": [finding]})
+
+
+def read_state(path: Path, build: str) -> list[Entry]:
+    if path.exists():
+        first, *lines = path.read_text().splitlines()
+        if json.loads(first) == {"build": build}:
+            return [json.loads(line) for line in lines]
+        print(f"{path} is of another build: starting anew", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"build": build}) + "\n")
+    return []
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker", action="store_true", help="run them here, print JSON")
-    parser.add_argument(
-        "--all", action="store_true", help="types other than float32 and float64 too"
-    )
+    parser.add_argument("--worker", action="store_true", help="used by itself")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--state", type=Path, default=ROOT / "build" / "operators.jsonl")
+    parser.add_argument("--output", type=Path, default=PAGE, help="the page that is written")
     parser.add_argument("names", nargs="*", help="operators; all of them if none")
     arguments = parser.parse_args()
     if arguments.worker:
-        work(arguments.names, arguments.all)
+        work()
         return 0
-    from .cases import OPERATORS
+    from tests.build_id import build_id
 
-    names = arguments.names or sorted(OPERATORS)
-    entries = []
-    for entry in survey(names, arguments.all):
+    from .cases import MODULES, OPERATORS
+
+    entries: list[Entry] = []
+    if not arguments.names:
+        entries = read_state(arguments.state, build_id("operators"))
+    done = {entry["operator"] for entry in entries}
+    names = [
+        name
+        for name in arguments.names or [*sorted(OPERATORS), *sorted(MODULES)]
+        if name not in done
+    ]
+    for entry in Survey(names, arguments.jobs):
         entries.append(entry)
-        if "end" in entry:
-            print(f"{entry['end']:50} {entry.get('seconds', 0):7.2f} s  {dict(entry['kinds'])}")
-            for finding in entry["findings"]:
-                print("    " + " ".join(finding.split())[:300])
-            sys.stdout.flush()
+        if not arguments.names:
+            with arguments.state.open("a") as state:
+                state.write(json.dumps(entry) + "\n")
+        print(f"{entry['operator']:50} {entry.get('seconds', 0):7.2f} s  {entry['kinds']}")
+        for finding in entry["findings"]:
+            print("    " + finding)
+        sys.stdout.flush()
     kinds: Counter[str] = Counter()
     for entry in entries:
-        kinds.update(entry.get("kinds", {}))
+        kinds.update(entry["kinds"])
     print(dict(kinds))
     if not arguments.names:
         from .page import write_page
 
-        write_page(PAGE, entries)
+        write_page(arguments.output, entries)
     return 1 if kinds["wrong"] or kinds["error"] or kinds["crash"] else 0
 
 

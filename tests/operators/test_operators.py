@@ -35,6 +35,7 @@ SPECIAL = (
     "to_sparse",
 )
 SLICE = sorted({*sorted(OPERATORS)[::7], *(name for name in SPECIAL if name in OPERATORS)})
+MODULES = ("nn.BatchNorm2d", "nn.Conv1d", "nn.Embedding", "nn.GRUCell", "nn.LayerNorm")
 MAX_CASES = 60  # of one operator
 
 
@@ -53,7 +54,11 @@ def spread(operator: str) -> list[Case]:
 
 
 @pytest.mark.parametrize(
-    "operator", [name for name in SLICE if OPERATORS[name].supports_dtype(torch.float32, "cpu")]
+    "operator",
+    [
+        *(name for name in SLICE if OPERATORS[name].supports_dtype(torch.float32, "cpu")),
+        *MODULES,
+    ],
 )
 def test_an_operator_is_the_same_bits_with_everything_evicted(operator: str) -> None:
     for case in spread(operator):

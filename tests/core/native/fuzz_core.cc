@@ -1,0 +1,234 @@
+// Any sequence of operators and requests in a tight budget. The simulator refuses a replay that
+// reads anything but what the operator read the first time; here, too, no content is lost or wrong,
+// whatever fails in between, and leaving the budget brings everything back.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "core/simulator.h"
+#include "input.h"
+
+namespace {
+
+using coop::Bytes;
+using coop::TraceEntry;
+
+constexpr Bytes kAlignment = 64;
+using Kind = TraceEntry::Kind;
+
+coop::Config draw_config(Input& input) {
+  coop::Config config;
+  config.alignment = kAlignment;
+  config.budget = kAlignment * (4 + input.below(124));
+  constexpr coop::Policy kPolicies[] = {coop::Policy::kCoop, coop::Policy::kCoop,
+                                        coop::Policy::kDtr, coop::Policy::kDte};
+  config.policy = kPolicies[input.below(4)];
+  const uint32_t switches = input.byte();
+  config.window = (switches & 1) == 0;
+  config.partition = (switches & 2) == 0;
+  config.inplace = (switches & 4) == 0;
+  constexpr Bytes kSmall[] = {0, 0, kAlignment, 3 * kAlignment};
+  config.small_bytes = kSmall[input.below(4)];
+  return config;
+}
+
+struct Live {
+  uint64_t cookie;
+  int pins = 0;
+};
+
+class Program {
+ public:
+  explicit Program(Input& input) : input_(input), simulator_(draw_config(input)) {
+    if (input_.flag()) simulator_.core().log_events(true);
+  }
+
+  void run() {
+    while (!input_.empty()) {
+      step();
+      check();
+    }
+    leave();
+  }
+
+ private:
+  int64_t any() {
+    auto it = live_.begin();
+    std::advance(it, input_.below(static_cast<uint32_t>(live_.size())));
+    return it->first;
+  }
+
+  bool apply(const TraceEntry& entry) {
+    trace_.entries.push_back(entry);
+    try {
+      simulator_.apply(trace_, entry);
+      return true;
+    } catch (const coop::OutOfBudget& error) {
+      EXPECT(error.shortage.held <= error.shortage.budget);
+      return false;
+    }
+  }
+
+  bool apply(Kind kind, int64_t storage = 0, Bytes bytes = 0) {
+    TraceEntry entry{kind};
+    entry.storage = storage;
+    entry.bytes = bytes;
+    return apply(entry);
+  }
+
+  void run_operator() {
+    coop::TraceOperator op;
+    op.cost = input_.below(1000);
+    op.side = input_.flag() ? coop::Side::kLeft : coop::Side::kRight;
+    op.replayable = input_.below(10) != 0;
+    if (!live_.empty()) {
+      for (uint32_t i = input_.below(4); i > 0; --i) op.inputs.push_back(any());
+      for (uint32_t i = input_.below(3); i > 0; --i) {
+        const int64_t written = any();
+        auto has = [&](const std::vector<int64_t>& ids) {
+          return std::find(ids.begin(), ids.end(), written) != ids.end();
+        };
+        if (has(op.writes) || has(op.overwrites)) continue;
+        if (has(op.inputs) || input_.flag()) {
+          op.writes.push_back(written);
+          if (!has(op.inputs)) op.inputs.push_back(written);
+        } else {
+          op.overwrites.push_back(written);
+        }
+      }
+      op.inputs.insert(op.inputs.end(), op.overwrites.begin(), op.overwrites.end());
+    }
+    for (uint32_t i = input_.below(4); i > 0; --i) {
+      op.outputs.push_back(++num_storages_);
+      op.output_bytes.push_back(input_.below(12 * kAlignment));
+    }
+    if (input_.below(3) == 0) draw_memory(op);
+    TraceEntry entry{Kind::kOperator};
+    entry.operator_index = static_cast<int32_t>(trace_.operators.size());
+    trace_.operators.push_back(op);
+    if (!apply(entry)) return;
+    for (const std::vector<int64_t>* made : {&op.outputs, &op.writes, &op.overwrites}) {
+      for (const int64_t id : *made) live_[id].cookie = simulator_.cookie(id);
+    }
+  }
+
+  // A temporary before the outputs, freed between them or never, and one after them.
+  void draw_memory(coop::TraceOperator& op) {
+    using Step = coop::MemoryStep::Kind;
+    op.memory.push_back({Step::kTemporary, input_.below(8 * kAlignment)});
+    const uint32_t freed_after = input_.below(4);
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      op.memory.push_back({Step::kOutput, static_cast<int64_t>(i)});
+      if (freed_after == i) op.memory.push_back({Step::kFree, 0});
+    }
+    op.memory.push_back({Step::kTemporary, input_.below(8 * kAlignment)});
+  }
+
+  void step() {
+    coop::Core& core = simulator_.core();
+    const uint32_t choice = input_.below(24);
+    if (choice < 10 || live_.empty()) {
+      if (choice < 8 && !live_.empty()) {
+        run_operator();
+      } else if (apply(Kind::kRoot, ++num_storages_, input_.below(12 * kAlignment))) {
+        live_[num_storages_].cookie = simulator_.cookie(num_storages_);
+      }
+      return;
+    }
+    switch (choice) {
+      case 10:
+      case 11:
+      case 12: {
+        const int64_t id = any();
+        EXPECT(apply(Kind::kFree, id));
+        live_.erase(id);
+        break;
+      }
+      case 13:
+      case 14: {
+        const int64_t id = any();
+        EXPECT(apply(Kind::kEvict, id));
+        const coop::Value& value = *simulator_.storage(id)->value;
+        if (live_[id].pins == 0 && !value.is_root()) EXPECT(!value.is_resident());
+        break;
+      }
+      case 15: {
+        const int64_t id = any();
+        if (apply(Kind::kMaterialize, id)) EXPECT(simulator_.storage(id)->value->is_resident());
+        break;
+      }
+      case 16: {
+        const int64_t id = any();
+        int& pins = live_[id].pins;
+        EXPECT(apply(pins == 0 ? Kind::kPin : Kind::kUnpin, id));
+        pins = pins == 0 ? 1 : 0;
+        break;
+      }
+      case 17: {
+        const int64_t id = any();
+        if (apply(Kind::kMakeRoot, id)) EXPECT(simulator_.storage(id)->value->is_root());
+        break;
+      }
+      case 18:
+        in_step_ = !in_step_;
+        EXPECT(apply(in_step_ ? Kind::kBeginStep : Kind::kEndStep));
+        break;
+      case 19:
+        core.evict_all();
+        break;
+      case 20:
+        core.fail_placement(1 + input_.below(6));
+        break;
+      case 21:
+        core.fail_placement(0);
+        break;
+      case 22:
+        core.end_step(/*boundary=*/false);
+        in_step_ = false;
+        break;
+      default:
+        core.reset_peak();
+        break;
+    }
+  }
+
+  void check() {
+    coop::Core& core = simulator_.core();
+    EXPECT(core.is_valid());
+    const coop::Stats stats = core.stats();
+    EXPECT(stats.held <= stats.peak && stats.peak <= core.config().budget);
+    EXPECT(stats.free == core.config().budget - stats.held);
+    for (const auto& [id, live] : live_) {
+      const coop::Value& value = *simulator_.storage(id)->value;
+      EXPECT(value.is_resident() || !value.is_root());
+      if (value.is_resident()) EXPECT(simulator_.cookie(id) == live.cookie);
+    }
+  }
+
+  // As the engine does it: every tensor is given back, with room for one more budget.
+  void leave() {
+    coop::Core& core = simulator_.core();
+    core.fail_placement(0);
+    core.grow(core.config().budget);
+    for (const auto& [id, live] : live_) {
+      if (!apply(Kind::kMaterialize, id)) continue;
+      EXPECT(simulator_.cookie(id) == live.cookie);
+    }
+    EXPECT(core.is_valid());
+  }
+
+  Input& input_;
+  coop::Trace trace_;  // outlives the simulator, whose records point at its operators
+  coop::Simulator simulator_;
+  std::map<int64_t, Live> live_;
+  int64_t num_storages_ = 0;
+  bool in_step_ = false;
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Input input(data, size);
+  Program(input).run();
+  return 0;
+}

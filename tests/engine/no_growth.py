@@ -1,0 +1,62 @@
+"""10,000 steps of a small model inside a budget, as a table: `make no-growth`.
+
+Fails when anything grows: records, values, blocks, held bytes, the resident set, the time of a step
+(of this process on the processor: that others are busy does not count).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+
+from .harness import peak_bytes, rounded
+from .long_run import train
+from .test_growth import MIB, Sample, long_run
+
+SHAPE = {"rows": 512, "depth": 5}
+COLUMNS = ("num_records", "num_values", "num_blocks", "held_bytes", "resident_bytes")
+
+
+def grown(samples: list[Sample]) -> list[str]:
+    """What is more in the second half than in the first, of the samples after the warm-up."""
+    half = len(samples) // 2
+    early, late = samples[:half], samples[half:]
+    found = []
+    for column in COLUMNS:
+        allowed = 1 * MIB if column == "resident_bytes" else 0
+        before = max(sample[column] for sample in early)
+        after = max(sample[column] for sample in late)
+        if after > before + allowed:
+            found.append(f"{column} grew from {before:,.0f} to {after:,.0f}")
+    before, after = (statistics.median(s["ms_a_step"] for s in part) for part in (early, late))
+    if after > 1.1 * before:
+        found.append(f"a step took {before:.2f} ms, then {after:.2f} ms")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=10_000)
+    steps = parser.parse_args().steps
+    every = steps // 20
+    budget = rounded(0.6 * peak_bytes(lambda seed: train(3, **SHAPE)))
+    samples = long_run(steps=steps, every=every, budget=budget, **SHAPE)
+    print(f"budget {budget:,} bytes")
+    print(f"{'step':>6} {'evictions':>10} {'ms a step':>9}", *(f"{name:>15}" for name in COLUMNS))
+    before = 0.0
+    for sample in samples:
+        sample["ms_a_step"] = (sample["cpu_seconds"] - before) / every * 1e3
+        before = sample["cpu_seconds"]
+        counts = (f"{sample[name]:15,.0f}" for name in COLUMNS)
+        print(
+            f"{sample['step']:6.0f} {sample['num_evictions']:10,.0f} {sample['ms_a_step']:9.2f}",
+            *counts,
+        )
+    found = grown(samples[1:])  # the first has the start of the process in it
+    print("\n".join(found) or "nothing grew")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
