@@ -149,7 +149,8 @@ def _curves(results: Results, names: Sequence[str], field: str, title: str) -> F
     figure.text(
         0.5,
         1 - 0.36 / figure.get_figheight(),
-        "Crosses along the foot: does not fit.  Lower is better, further right is less memory.",
+        "Crosses along the foot: does not fit, or was given up. Lower is better, "
+        "further right is less memory.",
         ha="center",
         color="#444444",
     )
@@ -166,14 +167,18 @@ def _curves(results: Results, names: Sequence[str], field: str, title: str) -> F
 
 
 def _panel(axes: Axes, results: Results, model: str, names: Sequence[str], field: str) -> None:
-    ratios = [100 * ratio for ratio in results.ratios]
+    # Where at least two were measured: one alone says nothing.
+    shown = [
+        ratio
+        for ratio in results.ratios
+        if sum(bool(results.row(model, name, ratio)) for name in names) > 1
+    ]
+    ratios = [100 * ratio for ratio in shown]
     labels: list[tuple[float, float, str, str]] = []
     heights = [10.0]
     for name in names:
-        rows = sorted(results.find(model, name, "ratio"), key=lambda row: -row["ratio"])
-        points = [
-            (100 * row["ratio"], 100 * (row[field] - 1)) for row in rows if row["status"] == "ok"
-        ]
+        rows = [row for row in (results.at(model, name, ratio) for ratio in shown) if row]
+        points = [(100 * row["ratio"], 100 * (row[field] - 1)) for row in rows]
         color, marker = STYLES[name]
         if points:
             axes.plot(*zip(*points, strict=True), color=color, marker=marker, ms=5, lw=1.4)
@@ -191,12 +196,13 @@ def _panel(axes: Axes, results: Results, model: str, names: Sequence[str], field
         failed = [
             100 * row["ratio"]
             for row in results.find(model, name, "ratio")
-            if row["status"] != "ok"
+            if row["status"] != "ok" and row["ratio"] in shown
         ]
         y = -foot * (position + 0.9)
         axes.plot(failed, [y] * len(failed), "x", color=STYLES[name][0], ms=4.5, mew=1.3)
     axes.axhline(0, color="#888888", lw=0.6)
-    left, right = max([*ratios, *(x for x, _ in extra)]), min([*ratios, *(x for x, _ in extra)])
+    places = [*ratios, *(x for x, _ in extra)] or [100.0]
+    left, right = max(places), min(places)
     axes.set_xlim(left + 3, right - 0.28 * (left - right) - 2)
     axes.set_xticks([tick for tick in range(100, 0, -20) if right - 1 <= tick <= left + 1])
     step = _nice_step(high)
@@ -264,6 +270,7 @@ def _label_ends(axes: Axes, labels: list[tuple[float, float, str, str]], gap: fl
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
+            annotation_clip=False,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
 
@@ -393,7 +400,9 @@ def _smallest(results: Results, names: Sequence[str], what: str) -> Figure | Non
         value = percent(model, name)
         if value is not None:
             return f"{value:.0f}%"
-        return "(has no blocks)" if name == "checkpoint" else "(none found)"
+        if name == "checkpoint":
+            return "(has no blocks)"
+        return "(none found)" if results.find(model, name, "smallest") else "(not searched)"
 
     return _bars(
         results,

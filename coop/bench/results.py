@@ -93,10 +93,12 @@ class Results:
 
     def at(self, model: str, configuration: str, ratio: float) -> dict[str, Any] | None:
         """The row of that cell, if it is there and went well."""
-        for row in self.find(model, configuration, "ratio"):
-            if row["ratio"] == ratio and row["status"] == "ok":
-                return row
-        return None
+        row = self.row(model, configuration, ratio)
+        return row if row and row["status"] == "ok" else None
+
+    def row(self, model: str, configuration: str, ratio: float) -> dict[str, Any] | None:
+        """The row of that cell, if it is there."""
+        return self.rows.get(Cell(model, configuration, "ratio", ratio).key)
 
     def mean(self, model: str, configuration: str, field: str) -> float | None:
         """Over the budgets with forced allocations, those that every measured policy fits, so that
