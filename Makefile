@@ -8,35 +8,47 @@ PY := $(VENV)/bin/python
 export MAX_JOBS ?= $(shell nproc)
 
 VENV_STAMP := $(VENV)/.stamp
+TOOLS_STAMP := $(VENV)/.stamp-tools
 RELEASE_STAMP := build/.stamp-release
 DEBUG_STAMP := build/.stamp-debug
 # Directories are listed too: theirs is the time stamp that changes when a file is removed.
 NATIVE := setup.py $(shell find csrc 2>/dev/null)
 CLANG_FORMAT = find csrc benchmarks tests -name '*.cc' -o -name '*.h' | sort | xargs -r $(VENV)/bin/clang-format
+# Nobody wants to read the compiler's command lines, unless it fails.
+define compile
+	@mkdir -p build && echo "compiling the extension ($(2)): a few minutes the first time"
+	@COOP_DEBUG=$(1) $(PY) setup.py --quiet build_ext --inplace > build/$(2).log 2>&1 \
+		|| { cat build/$(2).log; exit 1; }
+endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-operators fuzz sanitize fuzz-core no-growth lint format bench-core \
-	bench-engine demo clean
+	bench-engine bench demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
-$(VENV_STAMP): requirements-dev.txt
+venv: $(TOOLS_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
+$(VENV_STAMP): requirements.txt
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -r requirements.txt
+	@# Any folder's programs find this checkout's coop.
+	$(PY) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "coop-checkout.pth").write_text("$(CURDIR)\n")'
+	@touch $@
+$(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
 	$(PY) -m pip install --quiet -r requirements-dev.txt
 	@touch $@
 
 build: $(RELEASE_STAMP)  ## build the extension, coop._C
 $(RELEASE_STAMP): $(VENV_STAMP) $(NATIVE)
-	COOP_DEBUG=0 $(PY) setup.py --quiet build_ext --inplace
-	@mkdir -p $(@D) && touch $@
+	$(call compile,0,release)
+	@touch $@
 
 build-debug: $(DEBUG_STAMP)  ## build it with all invariant checks, coop._C_debug
 $(DEBUG_STAMP): $(VENV_STAMP) $(NATIVE)
-	COOP_DEBUG=1 $(PY) setup.py --quiet build_ext --inplace
-	@mkdir -p $(@D) && touch $@
+	$(call compile,1,debug)
+	@touch $@
 
 test: venv build build-debug  ## lint, then all tests on the release build and the marked ones on the debug build
 	@$(MAKE) --no-print-directory lint
@@ -100,6 +112,11 @@ build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*)
 
 bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine
+
+# Goes on where it was stopped; benchmarks/results has the results of ours.
+bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figures in build/
+	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json
+	$(PY) -m coop plot build/cpu-tiny.json
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo

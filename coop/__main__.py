@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "train a small GPT plain and at half of its memory, and compare",
     "run": "run an unmodified script inside a budget",
     "simulate": "run a trace inside a budget, without memory",
+    "bench": "measure networks inside budgets, under all policies",
+    "plot": "draw the results of bench as figures",
     "doctor": "say what works here, what does not, and the command that fixes it",
 }
 
@@ -35,14 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, text in COMMANDS.items()
     }
     module = None
-    if arguments and arguments[0] in COMMANDS:
-        module = importlib.import_module(f"coop.commands.{arguments[0]}")
-        module.add_arguments(parsers[arguments[0]])
-    args = parser.parse_args(arguments)
-    assert module is not None  # a command is required, and it comes first
     try:
+        if arguments and arguments[0] in COMMANDS:
+            module = importlib.import_module(f"coop.commands.{arguments[0]}")
+            module.add_arguments(parsers[arguments[0]])
+        args = parser.parse_args(arguments)
+        assert module is not None  # a command is required, and it comes first
         exit_code: int = module.run(args)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"coop {arguments[0]}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read the output has seen enough (`| head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

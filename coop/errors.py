@@ -56,14 +56,44 @@ def make_out_of_budget_error(
         + ".",
     ]
     lines += [f"Pinned: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
+    sufficient = shortage["sufficient_budget_bytes"]
     lines += [
-        "The smallest budget that would have passed this point: "
-        f"{_exact(shortage['sufficient_budget_bytes'])}.",
-        "Try: that budget; a smaller batch; or fewer bytes that cannot be evicted "
-        "(an optimizer with less state, coop.unpin, zero_grad(set_to_none=True)).",
+        f"The smallest budget that would have passed this point: {_exact(sufficient)}.",
+        f"Try: (1) a budget of {sufficient}, or a little more, for what comes after this point;",
+        f"     (2) a smaller batch or sequence{_smaller(shortage)};",
+        f"     (3) {_fewer(shortage)}.",
     ]
     error = OutOfBudgetError("\n".join(lines))
     error.operator = operator
     error.replaying = replaying
     error.shortage = shortage
     return error
+
+
+def _smaller(shortage: dict[str, Any]) -> str:
+    """At most how large, if one may say: what this operator uses grows with the batch."""
+    lasting = shortage["root_bytes"] + shortage["pinned_bytes"]
+    passing = shortage["locked_bytes"] + shortage["temporary_bytes"] + shortage["wanted_bytes"]
+    share = (shortage["budget_bytes"] - lasting) / passing
+    return f", at most about {share:.0%} of this one" if 0.01 <= share < 1 else ""
+
+
+def _fewer(shortage: dict[str, Any]) -> str:
+    """What to do about the largest part of what cannot be evicted."""
+    if shortage["pinned_bytes"] > shortage["root_bytes"]:
+        return (
+            f"less that is pinned ({format_bytes(shortage['pinned_bytes'])}): coop.unpin what "
+            "coop.pin pinned, coop.allow_replay for custom operators, no .numpy() or .data_ptr() "
+            "of large tensors"
+        )
+    at_once = shortage["locked_bytes"] + shortage["temporary_bytes"]
+    if at_once > shortage["root_bytes"]:
+        return (
+            "smaller operators: this one alone needs "
+            f"{format_bytes(at_once + shortage['wanted_bytes'])} at once; "
+            "compute the layer or the loss in pieces"
+        )
+    return (
+        f"fewer roots ({format_bytes(shortage['root_bytes'])}): an optimizer with less state, "
+        "parameters in bfloat16, zero_grad(set_to_none=True), no references to old tensors"
+    )

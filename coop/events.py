@@ -36,7 +36,7 @@ EVENT_DTYPE = np.dtype(
         ("op", "<i4"),
         ("kind", "u1"),
         ("detail", "u1"),
-        ("unused", "<u2"),
+        ("source", "<u2"),
     ]
 )
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording"]
+__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SourceLine"]
 
 # 96 MB of log: some hundred steps of a small network, a few of a large one.
 DEFAULT_MAX_EVENTS = 2_000_000
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """The line of the user's program that asked for an operator."""
+
+    file: str
+    function: str
+    line: int
+    backward: bool  # the operator is part of the gradient of what the line asked for
+
+    @property
+    def place(self) -> str:
+        """For people: `train.py:12 in forward`; the file as it is called here, or imported."""
+        path, name = Path(self.file), self.file
+        for folder in (str(Path.cwd()), *sys.path):
+            if folder and path.is_relative_to(folder):
+                name = str(path.relative_to(folder))
+                break
+        return f"{name}:{self.line} in {self.function}" + (", backward" if self.backward else "")
+
+    @property
+    def text(self) -> str:
+        """What stands there; empty when the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
 
 
 @dataclass(frozen=True)
@@ -29,6 +57,7 @@ class Recording:
 
     events: npt.NDArray[Any]  # of coop.events.EVENT_DTYPE
     operator_names: list[str]  # by Event.op
+    sources: list[SourceLine]  # by Event.source; the first stands for "not known"
     pin_reasons: list[str]  # by the amount of a PIN event
     num_dropped: int  # events that came after the log was full
     stats: dict[str, float]  # of the whole session

@@ -22,7 +22,7 @@ from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_er
 from coop.events import as_events
 from coop.profiles import CPU_PROFILE, cuda_profile
 from coop.progress import StepCallback, StepMeter
-from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording
+from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording, SourceLine
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -127,6 +127,8 @@ class Session:
     def record_events(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
         """From now on, remember what happens to every block, for reports and snapshots.
 
+        Operators are remembered with the line of the program that asked for them.
+
         An event takes 48 bytes of memory outside of the budget; those after the first `max_events`
         are counted, not kept.
         """
@@ -143,6 +145,7 @@ class Session:
         return self._recording or Recording(
             events=as_events(self._engine.events()),
             operator_names=_C.operator_names(),
+            sources=[SourceLine(*line) for line in _C.sources()],
             pin_reasons=self._engine.pin_reasons(),
             num_dropped=self._engine.num_dropped_events(),
             stats=self.stats().as_dict(),

@@ -111,4 +111,7 @@ def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 def adamw(parameters: Iterable[nn.Parameter]) -> Optimizer:
     """AdamW, as transformers are trained; two state tensors per parameter."""
-    return AdamW(parameters, lr=1e-4, weight_decay=0.01)
+    parameters = list(parameters)
+    # What torch does by default on a GPU makes temporaries as large as all parameters together.
+    fused = all(parameter.is_cuda for parameter in parameters)
+    return AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=fused)

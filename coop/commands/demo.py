@@ -31,7 +31,7 @@ class Row:
     failure: str
     budget_bytes: int | None
     peak_bytes: int | None
-    step_seconds: float | None
+    step_seconds: float | None  # median; on the CPU of CPU time, by one thread
     overhead: float | None  # of the measured time, over the plain run's
     num_evictions: int
     num_replays: int
@@ -60,15 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0: everything was bit-identical; 1: something was not, or coop did not fit."""
     try:
-        rows, machine = _measure(args.steps, args.report)
-    except KeyboardInterrupt:
-        print("coop demo: interrupted", file=sys.stderr)
-        return 130
+        rows, device, machine = _measure(args.steps, args.report)
     except _Stopped as error:
         print(f"coop demo: {error}", file=sys.stderr)
         return 1
     if args.json:
-        print(json.dumps({"report": str(args.report), "rows": [asdict(row) for row in rows]}))
+        result = {
+            "device": device,
+            "machine": machine,
+            "report": str(args.report),
+            "rows": [asdict(row) for row in rows],
+        }
+        print(json.dumps(result))
     else:
         _print(rows, machine)
         print(f"report: {args.report}")
@@ -76,11 +79,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if rows[1].fitted and all(row.identical for row in ran) else 1
 
 
-def _measure(num_steps: int, report: Path) -> tuple[list[Row], str]:
+def _measure(num_steps: int, report: Path) -> tuple[list[Row], str, str]:
+    """The rows, the device, and the machine in words."""
     from coop.demo.worker import supported_device
 
+    device = supported_device()
     job = {
-        "device": supported_device(),
+        "device": device,
         "budget_bytes": None,
         "policy": "coop",
         "report": None,
@@ -121,7 +126,7 @@ def _measure(num_steps: int, report: Path) -> tuple[list[Row], str]:
                 report=str(report) if policy == "coop" else None,
             )
             rows.append(_row(policy, plain_bytes // 2, ended, plain, None))
-    return rows, plain["machine"]
+    return rows, device, plain["machine"]
 
 
 def _work(job: dict[str, Any], show: Callable[[int, float], None]) -> dict[str, Any]:

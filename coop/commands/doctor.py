@@ -5,16 +5,19 @@ Works where the rest of the package cannot even be imported, so it imports littl
 
 import argparse
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"
 REINSTALL = "pip install --no-build-isolation -e ."
@@ -115,40 +118,82 @@ def _devices() -> Iterator[Finding]:
             yield Finding(f"cuda:{index}", MISSING, text, f"CUDA_HOME=/usr/local/cuda {REINSTALL}")
 
 
+# Rows of a batch, and a budget that has to evict with them. On a GPU the libraries' workspaces must
+# fit too.
+SELF_TESTS = {"cpu": (1024, "10MiB"), "cuda": (65536, "512MiB")}
+
+
 def _self_test() -> Iterator[Finding]:
     """A small training step inside a budget that has to evict, against the same one without."""
     import torch
 
+    from coop._native import _C
+
+    devices = ["cpu", *(["cuda"] if _C.has_cuda and torch.cuda.is_available() else [])]
+    for device in devices:
+        name = "budget" if device == "cpu" else "budget, cuda"
+        try:
+            expected = _train(device)
+            # In a process of its own: a GPU's allocator must be chosen before CUDA starts.
+            result = _train_in_budget(device) if device == "cpu" else _in_another_process(device)
+        except Exception as error:  # whatever it is, it is the answer
+            yield Finding(name, BROKEN, f"a test run failed: {error}".splitlines()[0])
+            continue
+        if result["weights"] != expected or result["num_evictions"] == 0:
+            yield Finding(name, BROKEN, "a test run gave another result than without a budget")
+            continue
+        yield Finding(
+            name,
+            OK,
+            f"a test run is bit-identical at {result['num_evictions']} evictions and "
+            f"{result['num_replays']} recomputations",
+        )
+
+
+def _train(device: str) -> str:
+    """Two steps; a checksum of the weights then."""
+    import torch
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+    model = torch.nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(SELF_TESTS[device][0], 256, device=device)).square().mean().backward()
+        optimizer.step()
+    weights = [parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()]
+    return hashlib.sha256(b"".join(weights)).hexdigest()
+
+
+def _train_in_budget(device: str) -> dict[str, Any]:
     import coop
 
-    def train() -> torch.Tensor:
-        torch.manual_seed(0)
-        sizes = [layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
-        model = torch.nn.Sequential(*sizes)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            optimizer.zero_grad()
-            model(torch.randn(1024, 256)).square().mean().backward()
-            optimizer.step()
-        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-    expected = train()
-    try:
-        with coop.budget("10MiB") as session:
-            result = train()
-    except Exception as error:  # whatever it is, it is the answer
-        yield Finding("budget", BROKEN, f"a test run failed: {error}".splitlines()[0])
-        return
+    with coop.budget(SELF_TESTS[device][1], device=device) as session:
+        weights = _train(device)
     stats = session.stats()
-    if not torch.equal(result, expected) or stats.num_evictions == 0:
-        yield Finding("budget", BROKEN, "a test run gave another result than without a budget")
-        return
-    yield Finding(
-        "budget",
-        OK,
-        f"a test run is bit-identical at {stats.num_evictions} evictions and "
-        f"{stats.num_replays} recomputations",
+    return {
+        "weights": weights,
+        "num_evictions": stats.num_evictions,
+        "num_replays": stats.num_replays,
+    }
+
+
+def _in_another_process(device: str) -> dict[str, Any]:
+    program = (
+        "import json\nfrom coop.commands import doctor\n"
+        f"print(json.dumps(doctor._train_in_budget({device!r})))"
     )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(ran.stdout)
+    return result
 
 
 def _extras() -> Iterator[Finding]:

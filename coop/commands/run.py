@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no summary at the end")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("script", metavar="SCRIPT", nargs="?")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
 
 
@@ -65,13 +65,21 @@ def run(args: argparse.Namespace) -> int:
         budget = _budget(args.budget)
         device = _device(args.device)
         policy = _policy(args.policy)
+        if args.script is None:
+            raise _Wrong("nothing to run: give a script, or -m and a module, after the options")
         program = _module(args.script) if args.module else _script(args.script)
         events = args.report is not None or args.snapshot is not None
-        manager = coop.budget(budget, device=device, policy=policy, events=events)
         stack = contextlib.ExitStack()
-        session = stack.enter_context(manager)
+        if device == "cpu":
+            session = stack.enter_context(coop.budget(budget, policy=policy))
+        else:
+            # To its very end: a GPU has no room to bring back what is evicted then.
+            session = coop.install(budget, device=_local_gpu(), policy=policy)
+        if events:
+            session.record_events()
     except (_Wrong, ValueError, RuntimeError) as error:
-        print(f"coop run: {error}", file=sys.stderr)
+        line = str(error).partition("\n")[0].removeprefix("coop: ")
+        print(f"coop run: {line}", file=sys.stderr)
         return 2
     os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
     sys.argv = [args.script, *args.arguments]
@@ -90,17 +98,21 @@ def run(args: argparse.Namespace) -> int:
         exit_code = 1
         error.__traceback__ = _without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, coop.OutOfBudgetError):
+            enough = error.shortage["sufficient_budget_bytes"]
+            print(
+                f"coop run: out of budget; --budget {enough} ({format_bytes(enough)}) "
+                "passes this point",
+                file=sys.stderr,
+            )
     seconds = time.perf_counter() - begin
     if os.getpid() != process:
         stack.pop_all()  # a fork of the script: the budget is its parent's
         sys.exit(exit_code)
     try:
-        stack.close()
-    except coop.LostTensorError as error:
-        print(f"coop run: {error}", file=sys.stderr)
-    written = _write_outputs(session, args)
-    if not args.quiet:
-        _print_summary(session, policy, seconds, written)
+        _finish(stack, session, policy, seconds, args)
+    except KeyboardInterrupt:
+        exit_code = 128 + signal.SIGINT  # again: what was not written by now is not wanted
     if exit_code == 128 + signal.SIGINT:
         _die_of_interrupt()
     sys.exit(exit_code)
@@ -127,6 +139,12 @@ def _device(given: str | None) -> str:
     if text == "cuda" and not torch.cuda.is_available():
         raise _Wrong("there is no CUDA device here: `coop doctor` says more")
     return text
+
+
+def _local_gpu() -> str:
+    """The GPU that torchrun means this worker to use; without it the first one."""
+    index = int(os.environ.get("LOCAL_RANK", "0"))
+    return f"cuda:{index if index < torch.cuda.device_count() else 0}"
 
 
 def _policy(given: PolicyName | None) -> PolicyName:
@@ -207,6 +225,22 @@ def _die_of_interrupt() -> NoReturn:
 
 
 # --- the end --------------------------------------------------------------------------------------
+
+
+def _finish(
+    stack: contextlib.ExitStack,
+    session: coop.Session,
+    policy: str,
+    seconds: float,
+    args: argparse.Namespace,
+) -> None:
+    try:
+        stack.close()
+    except coop.LostTensorError as error:
+        print(f"coop run: {error}", file=sys.stderr)
+    written = _write_outputs(session, args)
+    if not args.quiet:
+        _print_summary(session, policy, seconds, written)
 
 
 def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path]:

@@ -45,6 +45,7 @@ def render(recording: Recording, title: str = "") -> str:
         "pins": timeline.pins,
         "failures": [failure.message for failure in recording.failures],
         "operators": recording.operator_names,
+        "sources": _sources(recording, timeline),
         "layout": layout,
     }
     page = resources.files("coop.report")
@@ -61,6 +62,14 @@ def render(recording: Recording, title: str = "") -> str:
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda name: parts[name[1]], text)
 
 
+def _sources(recording: Recording, timeline: Timeline) -> dict[int, tuple[str, str]]:
+    """Where, and what stands there: the lines that the report shows, by number."""
+    shown = {row["source"] for row in timeline.most_recomputed}
+    shown.update(np.unique(timeline.lives.source).tolist())
+    lines = {number: recording.sources[number] for number in shown if number}
+    return {number: (line.place, line.text) for number, line in sorted(lines.items())}
+
+
 def _columns(timeline: Timeline) -> tuple[bytes, list[dict[str, Any]]]:
     """All columns one after the other, each at a multiple of 8 bytes; and where each one is."""
     lives = timeline.lives
@@ -71,6 +80,7 @@ def _columns(timeline: Timeline) -> tuple[bytes, list[dict[str, Any]]]:
         "offset": lives.offset.astype("<f8"),
         "bytes": lives.bytes.astype("<f8"),
         "op": lives.op.astype("<i4"),
+        "source": lives.source.astype("<u2"),
         "value": lives.value.astype("<f8"),
         "cost": lives.cost_ns.astype("<f4"),
         "number": np.minimum(lives.number, 65535).astype("<u2"),

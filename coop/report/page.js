@@ -70,7 +70,7 @@ function bytesText(bytes) {
 function timeText(ns) {
   if (ns === 0) return "0";
   const [size, unit] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "µs"] : [1, "ns"];
-  return +(ns / size).toPrecision(4) + " " + unit;
+  return +(ns / size).toPrecision(3) + " " + unit;
 }
 const percent = (x) => (100 * x).toFixed(1) + "%";
 const color = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
@@ -211,7 +211,22 @@ function drawArena(strip) {
   context.drawImage(layer, plot.x, plot.y, plot.w, plot.h);
   stepLines(strip, true);
   frame(strip, bytesText(view.a1), bytesText(Math.max(view.a0, 0)));
+  addressAxis(strip);
   timeAxis(strip);
+}
+
+// Round addresses between the ends.
+function addressAxis(strip) {
+  const { context, plot } = strip;
+  const span = view.a1 - view.a0;
+  const tick = 2 ** Math.ceil(Math.log2(span / 6));
+  context.fillStyle = style("--quiet");
+  context.textAlign = "right";
+  for (let a = Math.ceil(view.a0 / tick) * tick; a <= view.a1; a += tick) {
+    const y = plot.y + plot.h * (1 - (a - view.a0) / span);
+    context.fillRect(plot.x - 4, y, 4, 1);
+    if (y > plot.y + 20 && y < plot.y + plot.h - 14) context.fillText(bytesText(a), plot.x - 6, y + 4);
+  }
 }
 
 function timeAxis(strip) {
@@ -304,7 +319,7 @@ function drawForced(strip) {
   for (let i = 0; i < data.forced_time.length; i++) {
     const x = X(data.forced_time[i], plot);
     if (x < plot.x || x > plot.x + plot.w) continue;
-    context.fillRect(x - 1, plot.y + plot.h * (1 - data.forced_free[i] / most) - 1, 2, 2);
+    context.fillRect(x - 1.5, plot.y + plot.h * (1 - data.forced_free[i] / most) - 1.5, 3, 3);
   }
   context.globalAlpha = 1;
   frame(strip, percent(most), "0");
@@ -418,7 +433,8 @@ function describe(i) {
   if (flags & 32) lines.push(`recomputation ${data.number[i] - 1} of this value`);
   lines.push(`from ${timeText(data.begin[i])} to ${timeText(data.end[i])}: ${ENDS[(flags >> 3) & 3]}`);
   lines.push(`value ${data.value[i]}`);
-  return { operator: facts.operators[data.op[i]] ?? "outside of operators", text: lines.join("\n") };
+  const [place, code] = facts.sources[data.source[i]] ?? ["", ""];
+  return { operator: facts.operators[data.op[i]] ?? "outside of operators", place, code, text: lines.join("\n") };
 }
 
 const box = document.getElementById("hover");
@@ -426,8 +442,11 @@ const hide = () => { box.hidden = true; };
 function hover(event) {
   const found = data ? pick(event.offsetX, event.offsetY) : -1;
   if (found < 0) return hide();
-  const { operator, text } = describe(found);
-  box.replaceChildren(element("b", operator), document.createTextNode("\n" + text));
+  const { operator, place, code, text } = describe(found);
+  box.replaceChildren(element("b", operator));
+  if (place) box.append("\n" + place);
+  if (code) element("code", code, box);
+  box.append((code ? "" : "\n") + text);
   box.hidden = false;
   const { offsetWidth: w, offsetHeight: h } = box;
   box.style.left = Math.min(event.clientX + 14, innerWidth - w - 8) + "px";
@@ -446,7 +465,7 @@ function header() {
     ["budget", bytesText(s.budget_bytes)], ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`],
     ["steps", s.num_steps], ["operators", s.num_operators], ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`],
     ["recomputations", s.num_replays], ["overhead, estimated", percent(overhead)], ["fragmentation", percent(s.fragmentation)],
-    ["searches", s.num_searches ? `${s.num_searches} of ${timeText(s.search_ns / s.num_searches)}` : 0], ["copies", s.num_copies],
+    ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0], ["copies", s.num_copies],
   ];
   for (const [name, value] of numbers) {
     const part = element("div", "", document.getElementById("numbers"));
@@ -494,7 +513,11 @@ function table(id, headings, rows, none) {
     const line = element("tr", "", parent);
     for (const cell of row) {
       const made = element("td", typeof cell === "object" ? "" : cell, line);
-      if (typeof cell === "object") { made.className = "bar"; element("i", "", made).style.width = percent(cell.share); }
+      if (typeof cell === "object") {
+        made.className = "bar";
+        element("i", "", made).style.width = `calc(${cell.share} * (100% - 48px))`;
+        made.append(percent(cell.share));
+      }
     }
   }
 }
@@ -506,11 +529,11 @@ function tables() {
     const sum = (key) => rest.reduce((all, row) => all + row[key], 0);
     top.push({ operator: `${rest.length} others`, replays: sum("replays"), runs: sum("runs"), replay_ns: sum("replay_ns") });
   }
-  table("by-operator", ["operator", "runs", "recomputed", "time again", ""],
+  table("by-operator", ["operator", "runs", "recomputed", "time again", "share"],
     top.map((row) => [row.operator, row.runs, row.replays, timeText(row.replay_ns), { share: row.replay_ns / total }]),
     "nothing was recomputed");
-  table("most-recomputed", ["operator", "value", "step", "bytes", "recomputed", "time again"],
-    facts.most_recomputed.map((row) => [row.operator, row.value, row.step + 1, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
+  table("most-recomputed", ["operator", "asked for by", "step", "bytes", "recomputed", "time again"],
+    facts.most_recomputed.map((row) => [row.operator, facts.sources[row.source]?.[0] ?? "", row.step + 1, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
     "nothing was recomputed");
   table("pins", ["reason", "operator", "blocks", "most at once", "at the end"],
     facts.pins.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),

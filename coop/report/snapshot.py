@@ -1,7 +1,7 @@
 """The event log in the form of `torch.cuda.memory._snapshot()`, which PyTorch's memory_viz opens.
 
 The arena is one segment. Evictions and recomputations are frees and allocations there; the operator
-stands where memory_viz shows a stack frame.
+and the line that asked for it stand where memory_viz shows stack frames.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def make_snapshot(recording: Recording) -> dict[str, Any]:
     kinds = (EventKind.ALLOCATE, EventKind.FREE, EventKind.EVICT)
     relevant = recording.events[np.isin(recording.events["kind"], kinds)]
     for event in relevant.tolist():
-        offset, num_bytes, clock, amount, _, op, kind, *_ = event
+        offset, num_bytes, clock, amount, _, op, kind, _, source = event
         address, time_us = BASE + offset, (clock - begin) // 1000
         if kind == EventKind.ALLOCATE:
-            frames = [_frame(recording.operator_names[op])]
+            frames = _frames(recording, op, source)
             held[address] = {
                 "address": address,
                 "size": num_bytes,
@@ -51,7 +51,7 @@ def make_snapshot(recording: Recording) -> dict[str, Any]:
         elif address in held:
             frames = held.pop(address)["frames"]
             if kind == EventKind.EVICT:
-                frames = [_frame("evicted by coop"), *frames]
+                frames = [_frame("coop", 0, "evicted"), *frames]
             trace.append(_entry("free_requested", address, num_bytes, time_us, frames))
             trace.append(_entry("free_completed", address, num_bytes, time_us, frames))
     blocks = _with_gaps([held[address] for address in sorted(held)], budget)
@@ -114,5 +114,16 @@ def _entry(
     }
 
 
-def _frame(name: str) -> dict[str, Any]:
-    return {"filename": "operator", "line": 0, "name": name}
+def _frames(recording: Recording, op: int, source: int) -> list[dict[str, Any]]:
+    """The operator, then the line that asked for it; nothing for what was held before."""
+    if op < 0:
+        return []
+    frames = [_frame("operator", 0, recording.operator_names[op])]
+    if source:
+        line = recording.sources[source]
+        frames.append(_frame(line.file, line.line, line.function))
+    return frames
+
+
+def _frame(file: str, line: int, name: str) -> dict[str, Any]:
+    return {"filename": file, "line": line, "name": name}

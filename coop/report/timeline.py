@@ -55,6 +55,7 @@ class Lives:
     offset: Array
     bytes: Array
     op: Array
+    source: Array  # the line of the program that asked for the operator
     value: Array
     cost_ns: Array  # of the operator that made the value; 0 for roots
     number: Array  # of this life among those of the same value, from 1
@@ -180,12 +181,15 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     ended[~has_end] = End.ALIVE
 
     recomputed = in_replay & (begun_by[rows] != rows)
-    op, cost = events["op"][first], np.zeros(len(rows))
+    op, source = events["op"][first], events["source"][first]
+    cost = np.zeros(len(rows))
     if len(records):
         record = records[np.minimum(np.searchsorted(records["value"], value), len(records) - 1)]
         cost = np.where(is_recorded, record["amount"], 0)
         # Of a value that became a root: what made it, not what ran then.
-        op = np.where(is_root_event, record["op"], op)
+        made = is_root_event & has_record[rows]
+        op = np.where(made, record["op"], op)
+        source = np.where(made, record["source"], source)
     order = np.argsort(first, kind="stable")
     return Lives(
         begin_ns=begin,
@@ -193,6 +197,7 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
         offset=offset[rows],
         bytes=events["bytes"][changes[rows]],
         op=op,
+        source=source,
         value=value,
         cost_ns=cost,
         number=_life_numbers(value, recomputed, first),
@@ -311,6 +316,7 @@ def _most_recomputed(events: Array, names: list[str], count: int = 10) -> list[d
         {
             "value": int(values[i]),
             "operator": _name(names, int(replays["op"][first[i]])),
+            "source": int(replays["source"][first[i]]),
             "bytes": int(replays["bytes"][first[i]]),
             "replays": int(times[i]),
             "replay_ns": int(cost[i]),

@@ -159,7 +159,7 @@ Window Core::choose(Bytes bytes) {
   stats_.search_ns += elapsed_ns;
   stats_.searched_blocks += arena_.blocks().size();
   events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
-               clock_, current_op_);
+               clock_, origin_);
   return window;
 }
 
@@ -386,6 +386,7 @@ void Core::log_events(bool on) {
   if (!on) return;
   events_.events.clear();
   events_.num_dropped = 0;
+  const Origin running = origin_;
   std::vector<const Arena*> arenas{&arena_};
   for (const auto& extent : small_.extents()) arenas.push_back(extent.get());
   auto is_extent = [&](const Block& block) {
@@ -399,6 +400,7 @@ void Core::log_events(bool on) {
         const Block& block = blocks.chunk(c).blocks[i];
         if (block.is_free() || (arena == &arena_ && is_extent(block))) continue;
         const Value* value = block.value;
+        origin_ = value->record != nullptr ? value->record->origin : Origin{-1, 0};
         emit(EventKind::kAllocate, value, value->bytes, arena == &arena_ ? 3 : 2);
         if (value->record != nullptr) {
           emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
@@ -409,6 +411,7 @@ void Core::log_events(bool on) {
       }
     }
   }
+  origin_ = running;
 }
 
 Storage* Core::add_external(void* address, Bytes bytes) {

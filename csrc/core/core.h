@@ -141,7 +141,7 @@ class Core {
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   double clock() const { return clock_; }
-  void set_current_op(int32_t op) { current_op_ = op; }
+  void set_origin(Origin origin) { origin_ = origin; }
   int64_t last_serial() const { return next_serial_; }
   // Whether a record of how it was made is worth keeping: small values are roots from the start.
   bool is_recordable(const Storage* storage) const { return storage->value->arena == &arena_; }
@@ -229,8 +229,7 @@ class Core {
   void free_transients();
 
   void emit(EventKind kind, const Value* value, int64_t amount = 0, uint8_t detail = 0) {
-    events_.emit(kind, value->serial, value->offset, value->bytes, amount, detail, clock_,
-                 current_op_);
+    events_.emit(kind, value->serial, value->offset, value->bytes, amount, detail, clock_, origin_);
   }
 
   Config config_;
@@ -245,7 +244,7 @@ class Core {
   EventLog events_;
   Stats stats_;
   double clock_ = 0;
-  int32_t current_op_ = 0;
+  Origin origin_;
   int64_t fail_in_ = 0;
   bool failed_ = false;  // the last failure was such a one
 

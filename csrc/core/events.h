@@ -36,7 +36,7 @@ struct Event {
   int32_t op;     // the operator that was running (in a replay, again), by the host's number
   uint8_t kind;
   uint8_t detail;
-  uint16_t unused;
+  uint16_t source;  // who asked for that operator, by the host's number; 0: not known
 };
 static_assert(sizeof(Event) == 48, "the log is read by Python as a structured array");
 
@@ -49,14 +49,14 @@ class EventLog {
   std::vector<const char*> reasons;  // of pins
 
   void emit(EventKind kind, int64_t value, Bytes offset, Bytes bytes, int64_t amount,
-            uint8_t detail, double clock, int32_t op) {
+            uint8_t detail, double clock, Origin origin) {
     if (__builtin_expect(!enabled, 1)) return;
     if (events.size() >= limit) {
       ++num_dropped;
       return;
     }
-    events.push_back({offset, bytes, static_cast<int64_t>(clock), amount, value, op,
-                      static_cast<uint8_t>(kind), detail, 0});
+    events.push_back({offset, bytes, static_cast<int64_t>(clock), amount, value, origin.op,
+                      static_cast<uint8_t>(kind), detail, origin.source});
   }
 
   int64_t reason_index(const char* reason) {

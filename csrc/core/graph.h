@@ -75,7 +75,7 @@ struct Record {
   FixedArray<Edge, 6> inputs;
   FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
   int32_t num_live_outputs = 0;
-  int32_t op_id = 0;  // the host's number for the operator, for events
+  Origin origin;
   Cost cost = 0;
   int64_t step = 0;
   Record* previous = nullptr;  // all live records in order of creation

@@ -115,11 +115,11 @@ void Core::replay(Value* wanted) {
   auto unlock_inputs = [&] {
     for (Edge& edge : record->inputs) unlock(edge.value);
   };
-  const int32_t asking_op = std::exchange(current_op_, record->op_id);
+  const Origin asking = std::exchange(origin_, record->origin);
   try {
     host_->replay(*record, outputs.data());
   } catch (...) {
-    current_op_ = asking_op;
+    origin_ = asking;
     unlock_inputs();
     throw;
   }
@@ -131,7 +131,7 @@ void Core::replay(Value* wanted) {
   }
   COOP_ASSERT(wanted->is_resident());
   emit(EventKind::kReplay, wanted, static_cast<int64_t>(record->cost));
-  current_op_ = asking_op;
+  origin_ = asking;
   for (Edge& edge : record->inputs) {
     Value* input = edge.value;
     if (input->is_resident() && input->arena == &arena_) arena_.touch(input->offset, clock_);

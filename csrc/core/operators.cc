@@ -174,7 +174,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   clock_ += cost;
   ++stats_.num_operators;
   stats_.compute_cost += cost;
-  events_.emit(EventKind::kOperator, 0, 0, 0, static_cast<int64_t>(cost), 0, clock_, current_op_);
+  events_.emit(EventKind::kOperator, 0, 0, 0, static_cast<int64_t>(cost), 0, clock_, origin_);
 
   auto keeps_record = [&](const Value* value) { return value->arena == &arena_; };
   bool keep = false;
@@ -312,7 +312,7 @@ void Core::end_step(bool boundary) {
   }
   if (!boundary) return;
   ++step_;
-  events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, current_op_);
+  events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, origin_);
   COOP_DEBUG_ASSERT(is_valid());
 }
 

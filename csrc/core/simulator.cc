@@ -98,7 +98,7 @@ void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inpu
 void Simulator::run_operator(const TraceOperator& op) {
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
-  core_.set_current_op(op.op);
+  core_.set_origin({op.op, 0});
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
   record->number = ++num_executed_;

@@ -25,6 +25,12 @@ using Cost = double;
 // Which end of the arena a value grows from.
 enum class Side : uint8_t { kLeft, kRight };
 
+// What runs, and who asked for it, by the host's numbers; for events.
+struct Origin {
+  int32_t op = 0;       // -1: none
+  uint16_t source = 0;  // 0: not known
+};
+
 enum class Policy : uint8_t { kCoop, kDtr, kDte };
 
 struct Config {

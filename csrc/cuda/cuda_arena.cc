@@ -26,6 +26,12 @@ class CudaMemory final : public Memory {
  public:
   CudaMemory(Bytes bytes, c10::DeviceIndex device) : bytes_(bytes), device_(device) {
     const c10::cuda::CUDAGuard guard(device);
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    TORCH_CHECK(static_cast<size_t>(bytes) <= free_bytes, "coop: a budget of ", bytes,
+                " bytes does not fit this GPU, which has ", free_bytes, " of its ", total_bytes,
+                " bytes free: choose less, or a share such as 80%");
     void* base = nullptr;
     C10_CUDA_CHECK(cudaMalloc(&base, bytes));
     base_ = static_cast<char*>(base);

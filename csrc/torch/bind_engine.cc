@@ -12,6 +12,7 @@
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
+#include "torch/source.h"
 #ifdef COOP_CUDA
 #include "cuda/cuda_arena.h"
 #endif
@@ -191,14 +192,8 @@ void bind_engine(py::module_& m) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
              engine.core().reset_peak();
            })
-      .def(
-          "log_events",
-          [](Engine& engine, bool on, size_t limit) {
-            const std::lock_guard<std::mutex> guard(engine.mutex());
-            engine.core().events().limit = limit;
-            engine.core().log_events(on);
-          },
-          py::arg("on"), py::arg("limit") = std::numeric_limits<size_t>::max())
+      .def("log_events", &Engine::log_events, py::arg("on"),
+           py::arg("limit") = std::numeric_limits<size_t>::max())
       .def("num_dropped_events",
            [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
@@ -245,6 +240,13 @@ void bind_engine(py::module_& m) {
     result["passes_through"] = info.passes_through;
     result["seeded"] = info.seeded;
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
+  m.def("sources", [] {
+    std::vector<std::tuple<std::string, std::string, int32_t, bool>> result;
+    for (SourceLine& line : sources()) {
+      result.emplace_back(std::move(line.file), std::move(line.function), line.line, line.backward);
+    }
     return result;
   });
   m.def("operator_names", [] {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "torch/source.h"
 
 namespace coop {
 
@@ -443,6 +444,14 @@ void Engine::end_step(bool boundary) {
   }
   empty_trash();
   sweep_externals();
+}
+
+void Engine::log_events(bool on, size_t limit) {
+  if (on) start_sources();
+  records_sources_.store(on, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  core_.events().limit = limit;
+  core_.log_events(on);
 }
 
 Stats Engine::stats() {

@@ -69,6 +69,7 @@ struct Call {
   RngState rng;
   Side side = Side::kRight;
   int64_t begin_serial = 0;
+  uint16_t source = 0;  // see source.h
   double bytes_moved = 0;
   bool half = false;
   Cost measured = 0;
@@ -122,6 +123,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // Operators whose results are pinned because they are not replayed (Rule 9), with the reason.
   std::map<std::string, std::string> pinned_operators();
   Shortage shortage(Bytes bytes);
+  // Turned on, the log starts anew, and operators know the lines that asked for them.
+  void log_events(bool on, size_t limit);
   // Restores every evicted tensor and forgets all records; the arena lives on until its last tensor
   // is gone. Returns a line for every tensor that could not be restored.
   std::vector<std::string> close();
@@ -151,6 +154,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
+  bool records_sources() const { return records_sources_.load(std::memory_order_relaxed); }
   bool is_optimizing() const;
   void root_gradient(const at::Tensor& gradient);
 
@@ -178,6 +182,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
+  std::atomic<bool> records_sources_{false};
   std::atomic<int64_t> num_storages_{0};
   std::atomic<bool> closed_{false};
 };

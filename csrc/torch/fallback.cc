@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "torch/engine.h"
+#include "torch/source.h"
 
 namespace coop {
 
@@ -154,6 +155,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const OpInfo& info = op_info(op);
   keys = below_us(keys);
   const bool accumulating = info.accumulates && accumulating_leaf().defined();
+  const uint16_t source = records_sources() ? current_source() : 0;
   if (info.passes_through) {
     if (info.takes_storages) {
       run_on_storages(info, op, keys, stack);
@@ -166,6 +168,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   CallLease lease;
   Call& call = *lease;
   call.info = &info;
+  call.source = source;
   gather(call, *stack);
   const size_t base = stack->size() - info.arguments.size();
   for (int attempt = 1;; ++attempt) {
@@ -391,7 +394,7 @@ void Engine::begin(Call& call) {
     materializer.lock();
     lock.lock();
   }
-  core_.set_current_op(info.id);
+  core_.set_origin({info.id, call.source});
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
@@ -546,7 +549,7 @@ void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t nu
 FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   auto frozen = std::make_unique<FrozenCall>(op);
   frozen->info = call.info;
-  frozen->op_id = call.info->id;
+  frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
   frozen->flags = Flags::current(call.info->expensive);

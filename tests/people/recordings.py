@@ -10,12 +10,12 @@ import torch
 
 import coop
 from coop.events import EVENT_DTYPE, EventKind
-from coop.recording import Recording
+from coop.recording import Recording, SourceLine
 
 MIB = 2**20
 
 
-def train_a_little(num_steps: int = 3) -> list[float]:
+def train_a_little(num_steps: int = 3, batch: int = 1024) -> list[float]:
     """Some layers with dropout; returns the losses."""
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = []
@@ -26,7 +26,7 @@ def train_a_little(num_steps: int = 3) -> list[float]:
     losses = []
     for _ in range(num_steps):
         optimizer.zero_grad()
-        loss = model(torch.randn(1024, 128)).square().mean()
+        loss = model(torch.randn(batch, 128)).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -77,6 +77,7 @@ def large_recording(num_blocks: int) -> Recording:
     return Recording(
         events=events[order],
         operator_names=[f"aten::operator{index}" for index in range(7)],
+        sources=[SourceLine("", "", 0, False)],
         pin_reasons=[],
         num_dropped=0,
         stats=stats,

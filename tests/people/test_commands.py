@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import coop
+from coop.commands import doctor
 
 from .conftest import Coop, InProcess, environment
 
@@ -46,6 +48,13 @@ def test_doctor_finds_this_installation_healthy(in_process: InProcess) -> None:
     for finding in report["findings"]:
         assert finding["state"] in ("ok", "missing")
         assert finding["state"] == "ok" or finding["fix"] or finding["name"] == "cuda"
+
+
+def test_doctor_tests_a_gpu_in_another_process() -> None:
+    # The way a GPU is tested, with the CPU.
+    result = doctor._in_another_process("cpu")
+    assert result["weights"] == doctor._train("cpu")
+    assert result["num_evictions"] > 0
 
 
 def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
@@ -83,6 +92,26 @@ def test_demo_is_bit_identical_and_prints_json(coop_command: Coop, tmp_path: Pat
     assert "the last 3 of 4 steps" in (tmp_path / "coop-demo.html").read_text()
 
 
+def test_any_command_can_be_interrupted(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> Iterator[doctor.Finding]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "CHECKS", (interrupted,))
+    assert in_process("doctor") == (130, "", "coop doctor: interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["demo", "doctor", "run", "simulate"])
+def test_an_unknown_option_is_one_line(in_process: InProcess, command: str) -> None:
+    needed = {"run": ["--budget", "1MiB"], "simulate": ["--budget", "1MiB", "t.jsonl"]}
+    code, out, err = in_process(command, *needed.get(command, []), "--frobnicate")
+    assert (code, out) == (2, "")
+    assert err.startswith("coop")
+    assert err.endswith("unrecognized arguments: --frobnicate\n")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -107,12 +136,10 @@ def test_demo_can_be_interrupted(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    time.sleep(0.5)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not children.read_text():
         assert process.poll() is None
         time.sleep(0.1)
-    time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, out, errors) == (130, "", "coop demo: interrupted\n")

@@ -5,18 +5,18 @@ The screenshots are kept in `build/screenshots`, to be looked at.
 
 from __future__ import annotations
 
-import statistics
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from coop.recording import Failure
+import coop
 from coop.report import save_report
 
 from .chromium import EXECUTABLE, Page
 from .conftest import ROOT
-from .recordings import large_recording, small_recording
+from .recordings import large_recording, small_recording, train_a_little
 
 pytestmark = pytest.mark.skipif(
     EXECUTABLE is None, reason="needs Chromium: apt-get install chromium"
@@ -127,7 +127,13 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     page.mouse("mouseMoved", spot["x"], spot["y"])
     page.wait("!document.getElementById('hover').hidden")
     shown = page.run("document.getElementById('hover').textContent")
-    assert shown == f"{spot['operator']}\n{spot['text']}"
+    assert shown == f"{spot['operator']}\n{spot['place']}{spot['code']}{spot['text']}"
+    # The line of the program that asked for it, and what stands there.
+    place = r"tests/people/recordings\.py:\d+ in train_a_little(, backward)?"
+    assert re.fullmatch(place, spot["place"])
+    number = int(spot["place"].split(":")[1].split(" ")[0])
+    program = (ROOT / "tests" / "people" / "recordings.py").read_text().splitlines()
+    assert spot["code"] == program[number - 1].strip()
     assert shown.startswith("aten::")
     for word in ("KiB at ", "to recompute", "recomputation 1 of this value", "value "):
         assert word in shown
@@ -141,13 +147,15 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
 
 
 def test_out_of_budget_is_told_in_the_report(page: Page, tmp_path: Path, screenshots: Path) -> None:
-    recording = small_recording()
-    message = "coop: aten::mm wanted 3.00 MiB\nThe smallest budget: 9 MiB\nTry: that budget"
-    recording.failures.append(Failure(message, "aten::mm", "", {}))
+    with coop.budget("9MiB", events=True) as session:
+        train_a_little(1)
+        with pytest.raises(coop.OutOfBudgetError) as caught:
+            train_a_little(1, batch=16384)
+        recording = session.recording()
     save_report(recording, tmp_path / "failed.html")
     page.open(tmp_path / "failed.html")
     assert page.run("document.getElementById('failure').hidden") is False
-    assert page.run("document.querySelector('#failure pre').textContent") == message
+    assert page.run("document.querySelector('#failure pre').textContent") == str(caught.value)
     page.screenshot(screenshots / "failed.png")
 
 
@@ -172,7 +180,7 @@ def test_200000_blocks_are_below_25_mb_and_pan_at_an_interactive_rate(
     everything = page.run(move)
     page.run("coopReport.setView({ t0: 0, t1: coopReport.home.t1 * 0.1 })")
     zoomed = page.run(move)
-    # The best of 15 says what it costs: other processes run on this machine.
-    assert min(everything) < 100, everything  # 25 ms on an idle core
-    assert min(zoomed) < 50, zoomed
-    assert statistics.median(everything) < 1000, everything
+    # The best of 15 says what it costs, other processes run on this machine; an idle core takes
+    # 29 and 5 ms. A page that looks at every pixel of every block would take seconds.
+    assert min(everything) < 250, everything
+    assert min(zoomed) < 100, zoomed

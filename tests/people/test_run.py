@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from .conftest import Coop, InProcess, environment
 
@@ -122,7 +123,13 @@ def test_a_budget_that_is_too_small_is_explained_and_reported(
     assert ran.returncode == 1
     assert "coop.errors.OutOfBudgetError: coop: aten::" in ran.stderr
     assert "The smallest budget that would have passed this point: " in ran.stderr
-    assert "Try: that budget; a smaller batch; or fewer bytes" in ran.stderr
+    lines = ran.stderr.splitlines()
+    (row,) = (row for row, line in enumerate(lines) if line.startswith("Try: "))
+    assert re.fullmatch(r"Try: \(1\) a budget of \d+, or a little more, .*;", lines[row])
+    assert re.fullmatch(r"     \(2\) a smaller batch or sequence.*;", lines[row + 1])
+    assert re.fullmatch(r"     \(3\) .*\.", lines[row + 2])
+    enough = lines[row].split()[5].rstrip(",")
+    assert lines[row + 3].startswith(f"coop run: out of budget; --budget {enough} (")
     assert ran.stderr.splitlines()[-1] == f"coop: wrote {tmp_path}/out.html"
     report = (tmp_path / "out.html").read_text()
     assert "The smallest budget that would have passed this point: " in report
@@ -167,7 +174,45 @@ NOT_A_SIZE = (
             {},
             "argument --report: cannot write 'FOLDER': it is a directory",
         ),
-        (["--budget", "1MiB"], {}, "the following arguments are required: SCRIPT, ARGUMENT"),
+        (
+            ["--budget", "1MiB", "--snapshot", "no/where.pickle", "train.py"],
+            {},
+            "argument --snapshot: cannot write 'FOLDER/no/where.pickle': "
+            "there is no directory 'FOLDER/no'",
+        ),
+        (
+            ["--budget", "1MiB"],
+            {},
+            "nothing to run: give a script, or -m and a module, after the options",
+        ),
+        (
+            ["--budget", "1MiB", "."],
+            {},
+            "cannot run '.': there is no __main__.py in this directory",
+        ),
+        (["--budget", "-8MiB", "train.py"], {}, "argument --budget: expected one argument"),
+        (
+            ["--budget", "0", "train.py"],
+            {},
+            "argument --budget: a size must be at least 1 byte, not '0'",
+        ),
+        (["--budget", "80%", "--device", "cpu", "train.py"], {}, f"'80%' {NOT_A_SIZE}"),
+        (
+            ["--budget", "1000TiB", "--device", "cpu", "train.py"],
+            {},
+            "could not reserve 1099511627776000 bytes: Cannot allocate memory",
+        ),
+        (
+            ["--budget", "1MiB", "train.py"],
+            {"COOP_DEVICE": "tpu"},
+            "COOP_DEVICE: 'tpu' is not a device; choose cpu or cuda",
+        ),
+        pytest.param(
+            ["--budget", "1MiB", "--device", "cuda", "train.py"],
+            {},
+            "there is no CUDA device here: `coop doctor` says more",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here"),
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_code_2(
@@ -259,6 +304,21 @@ def test_torchrun_starts_workers_that_take_the_budget_from_the_environment(
     )
     assert ran.returncode == 0, ran.stderr
     assert sorted(ran.stdout.splitlines()) == ["0 6291456", "1 6291456"]
+
+
+def test_a_report_that_cannot_be_written_any_more_is_one_line(
+    coop_command: Coop, script: Script, tmp_path: Path
+) -> None:
+    script("import shutil\nshutil.rmtree('out')\nraise SystemExit(3)\n")
+    (tmp_path / "out").mkdir()
+    options = ("--budget", "1MiB", "--quiet", "--report", "out/r.html")
+    ran = coop_command("run", *options, "train.py")
+    assert (ran.returncode, ran.stdout) == (3, "")
+    place = f"{tmp_path}/out"
+    assert (
+        ran.stderr == f"coop run: cannot write '{place}/r.html': there is no directory '{place}'\n"
+    )
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["train.py"]
 
 
 def test_unwritable_folders_are_found_before_the_run(

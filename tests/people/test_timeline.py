@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import pickle
+import pickletools
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ import coop
 from coop.events import EventKind
 from coop.recording import Recording
 from coop.report import make_timeline
-from coop.report.snapshot import make_snapshot
+from coop.report.snapshot import BASE, make_snapshot, save_snapshot
 from coop.report.timeline import BlockClass, End, Timeline
 
 from .recordings import MIB, large_recording, small_recording, train_a_little
@@ -156,19 +161,96 @@ def test_without_recording_a_report_says_how_to_record() -> None:
         session.save_report("never.html")
 
 
-def test_a_snapshot_is_read_by_the_tools_of_torch(recording: Recording) -> None:
+@pytest.fixture(scope="module")
+def unfinished() -> Recording:
+    """A recording at whose end something is held."""
+    with coop.budget("9MiB", events=True) as session:
+        kept = [coop.pin(torch.ones(64, 64)) for _ in range(12)]  # kept
+        train_a_little(1)
+        recording = session.recording()
+        assert len(kept) == 12
+    return recording
+
+
+# What memory_viz's own reader of pickles understands (torch/utils/viz/MemoryViz.js, unpickle).
+MEMORY_VIZ_OPCODES = """
+APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT EMPTY_LIST
+EMPTY_TUPLE FRAME LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO
+SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE TUPLE1 TUPLE2 TUPLE3
+"""
+
+
+def test_a_snapshot_is_what_memory_viz_reads(unfinished: Recording, tmp_path: Path) -> None:
+    save_snapshot(unfinished, tmp_path / "snapshot.pickle")
+    content = (tmp_path / "snapshot.pickle").read_bytes()
+    assert {opcode.name for opcode, _, _ in pickletools.genops(content)} <= {
+        *MEMORY_VIZ_OPCODES.split()
+    }
+    snapshot = pickle.loads(content)
+    assert snapshot == make_snapshot(unfinished)
+    # The page follows the trace backwards from the blocks at the end, by address.
+    (segment,), (trace,) = snapshot["segments"], snapshot["device_traces"]
+    held: dict[int, int] = {}
+    for before, entry in itertools.pairwise(trace):
+        if entry["action"] == "alloc":
+            held[entry["addr"]] = entry["size"]
+        elif entry["action"] == "free_completed":
+            # With nothing in between, the page takes the two as one.
+            assert (before["action"], before["addr"]) == ("free_requested", entry["addr"])
+            assert held.pop(entry["addr"]) == entry["size"]
+    active = [block for block in segment["blocks"] if block["state"] == "active_allocated"]
+    assert held == {block["address"]: block["size"] for block in active}
+    assert len(held) >= 12
+    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"] == 9 * MIB
+
+
+def test_a_snapshot_is_read_by_the_tools_of_torch(
+    unfinished: Recording,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from torch.cuda import _memory_viz
 
-    snapshot = make_snapshot(recording)
-    (segment,) = snapshot["segments"]
-    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"] == 9 * MIB
-    held_bytes = int(make_timeline(recording).curve[-1, 2])
-    assert segment["allocated_size"] <= held_bytes
-    assert "MiB" in _memory_viz.segsum(snapshot)
-    allocations = sum(entry["action"] == "alloc" for entry in snapshot["device_traces"][0])
-    assert allocations == (recording.events["kind"] == EventKind.ALLOCATE).sum()
-    assert " = cudaMalloc(" in _memory_viz.trace(snapshot)
-    assert "snapshot" in _memory_viz.trace_plot(snapshot)
+    save_snapshot(unfinished, tmp_path / "snapshot.pickle")
+    content = (tmp_path / "snapshot.pickle").read_bytes()
+    monkeypatch.chdir(tmp_path)
+
+    def tool(action: str, *more: str) -> str:
+        """`python -m torch.cuda._memory_viz ACTION snapshot.pickle`, without its process."""
+        monkeypatch.setattr(sys, "argv", ["_memory_viz", action, "snapshot.pickle", *more])
+        monkeypatch.delitem(sys.modules, "torch.cuda._memory_viz", raising=False)
+        runpy.run_module("torch.cuda._memory_viz", run_name="__main__")
+        return capsys.readouterr().out
+
+    kinds = unfinished.events["kind"]
+    num_allocated = (kinds == EventKind.ALLOCATE).sum()
+    num_freed = np.isin(kinds, (EventKind.FREE, EventKind.EVICT)).sum()
+    stats = tool("stats").splitlines()
+    assert {"segments: 1", "total_reserved: 9.0MiB"} <= set(stats)
+    trace = tool("trace").splitlines()
+    assert trace[:3] == [
+        "Device 0 ----------------",
+        f"{1 + num_allocated + 2 * num_freed} entries",
+        f"a = cudaMalloc({BASE}, 9.0MiB)",
+    ]
+    assert sum(" = a[" in line for line in trace) == num_allocated
+    assert sum(line.startswith("del ") for line in trace) == num_freed
+    for action in ("trace_plot", "segment_plot"):
+        tool(action, "-o", f"{action}.html")
+        page = (tmp_path / f"{action}.html").read_text()
+        assert base64.b64encode(content[:3000]).decode() in page
+
+    # Flame graphs: every byte of the arena once, under the line and the operator that asked for it.
+    snapshot = make_snapshot(unfinished)
+    lines = _memory_viz.memory(snapshot, format_flamegraph=str.splitlines)
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == 9 * MIB
+    stacks = {line.rpartition(" ")[0] for line in lines}
+    (line,) = {source.line for source in unfinished.sources if source.text.endswith("# kept")}
+    kept = f"test_timeline.py:{line}:<listcomp>;operator:0:aten::ones"
+    assert f"stream_0;active_allocated;{kept}" in stacks
+    arguments = (snapshot["segments"], snapshot["segments"])
+    assert _memory_viz.compare(*arguments, format_flamegraph=str.splitlines) == []
 
 
 def test_files_are_written_whole_or_not_at_all(recording: Recording, tmp_path: Path) -> None:

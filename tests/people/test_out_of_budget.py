@@ -1,0 +1,77 @@
+"""What a person is told when something does not fit: the cause, and three things to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import coop
+
+KIB = 1024
+
+
+def pinned() -> None:
+    """Most of it is pinned."""
+    for _ in range(6):
+        kept.append(coop.pin(torch.ones(100 * KIB, dtype=torch.uint8)))
+    torch.zeros(600 * KIB, dtype=torch.uint8)
+
+
+def roots() -> None:
+    """Most of it is a parameter and its gradient."""
+    kept.append(torch.nn.Parameter(torch.zeros(300 * KIB // 4)))
+    kept[0].sum().backward()  # type: ignore[no-untyped-call]
+    torch.optim.SGD([kept[0]], lr=0.1).step()
+    torch.zeros(600 * KIB, dtype=torch.uint8)
+
+
+def one_operator() -> None:
+    """All of it is needed at once."""
+    x = torch.ones(300 * KIB, dtype=torch.uint8)
+    torch.cat([x, x, x])
+
+
+kept: list[torch.Tensor] = []
+
+
+@pytest.mark.parametrize(
+    ("program", "wanted", "advice"),
+    [
+        (
+            pinned,
+            "aten::zeros wanted 600.00 KiB (614400 bytes)",
+            "less that is pinned (600.38 KiB)",
+        ),
+        (roots, "aten::zeros wanted 600.00 KiB (614400 bytes)", "fewer roots (616.12 KiB)"),
+        (
+            one_operator,
+            "aten::cat wanted 900.00 KiB (921600 bytes)",
+            "smaller operators: this one alone needs 1.17 MiB at once;",
+        ),
+    ],
+)
+def test_the_advice_is_about_what_is_in_the_way(
+    program: Callable[[], None], wanted: str, advice: str
+) -> None:
+    kept.clear()
+    with coop.budget("1MiB"), pytest.raises(coop.OutOfBudgetError) as caught:
+        program()
+    kept.clear()
+    message, shortage = str(caught.value), caught.value.shortage
+    assert message.startswith(f"coop: {wanted}, but at most ")
+    assert f"\n     (3) {advice}" in message
+    # The number may be copied, and is enough.
+    enough = shortage["sufficient_budget_bytes"]
+    assert f"Try: (1) a budget of {enough}, " in message
+    with coop.budget(enough):
+        program()
+    kept.clear()
+
+
+def test_who_pinned_what_is_listed() -> None:
+    with coop.budget("1MiB"), pytest.raises(coop.OutOfBudgetError) as caught:
+        pinned()
+    kept.clear()
+    assert "\nPinned: 600.38 KiB: coop.pin.\n" in str(caught.value)
