@@ -165,6 +165,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
   void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
+  bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
   bool records_sources() const { return records_sources_.load(std::memory_order_relaxed); }

@@ -409,7 +409,12 @@ void Engine::begin(Call& call) {
       Write& write = writes.emplace_back();
       write.storage = storage;
       write.make_root = make_root || tensor.parameter;
-      write.keep_old = records && !info.writes_statistics && !info.overwrites;
+      // What is overwritten may be read under another name.
+      const bool reads = !info.overwrites ||
+                         std::any_of(call.tensors.begin(), call.tensors.end(), [&](const auto& t) {
+                           return t.impl == tensor.impl && !t.written;
+                         });
+      write.keep_old = records && !info.writes_statistics && reads;
     }
     slow = !writes.empty();
   }
@@ -518,6 +523,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     for (const Write& write : call.operation.writes) {
       recordable |= write.makes_version();
     }
+    if (recordable && reads_what_is_gone(call)) call.refusal = "it reads what it overwrites";
     FrozenCall* frozen = nullptr;
     if (recordable && replayable) {
       frozen = freeze(call, op, keys);
@@ -546,6 +552,21 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
 }
 
 // The storages the operator made, in the order of its results.
+// A root was written without keeping its old bytes, since nothing seemed to need a record, and was
+// read under another name; a result that got other memory needs one after all.
+bool Engine::reads_what_is_gone(const Call& call) {
+  for (const Write& write : call.operation.writes) {
+    if (write.kind != Write::Kind::kRoot || write.old != nullptr) continue;
+    for (const TensorArgument& tensor : call.tensors) {
+      if (tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
+      if (write.storage == (tensor.storage != nullptr ? tensor.storage : external(tensor.impl))) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results) {
   for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
     for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
@@ -643,6 +664,7 @@ void Engine::replay(Record& base, Storage** outputs) {
   auto& record = static_cast<FrozenCall&>(base);
   const size_t num_fresh = record.num_fresh;
   std::vector<Storage*> scratch;                        // freed after the run
+  std::unordered_map<const Value*, Storage*> copies;    // one, under however many names
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
   const int64_t begin_serial = core_.last_serial();
   auto clean_up = [&] {
@@ -669,8 +691,9 @@ void Engine::replay(Record& base, Storage** outputs) {
         }
         storage = output;
       } else if (tensor.copy && value != nullptr) {
-        storage = core_.take_for_write(value, record);
-        scratch.push_back(storage);
+        Storage*& copy = copies[value];
+        if (copy == nullptr) scratch.push_back(copy = core_.take_for_write(value, record));
+        storage = copy;
       } else if (value == nullptr && tensor.scratch_bytes > 0) {
         storage = core_.allocate(tensor.scratch_bytes, record.side);
         scratch.push_back(storage);

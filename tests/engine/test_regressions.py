@@ -100,7 +100,17 @@ def lazily_cloned() -> list[Tensor]:
     return [x, y, x + y]
 
 
+def a_root_written_while_it_is_read_under_another_name() -> list[Tensor]:
+    """Found by random programs: a replay read the one from another copy than it wrote."""
+    base = torch.tensor([[float(i * j % 17) for i in range(64)] for j in range(64)])
+    overlapping = base.unfold(0, 2, 1)
+    result = overlapping.detach()
+    torch.cat([overlapping, torch.ones(1).expand(overlapping.shape)], out=result)
+    return [base, overlapping, result, result + 1]
+
+
 PROGRAMS: list[Program] = [
+    a_root_written_while_it_is_read_under_another_name,
     batch_norm_into_given_results,
     written_through_numpy,
     of_the_outside_written_through_numpy,

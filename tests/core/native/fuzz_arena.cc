@@ -121,7 +121,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         } else {
           // What a window frees covers the request, and nothing in it had to stay.
           const Bytes bytes = arena.rounded(input.below(512) * kAlignment);
-          const coop::Window window = search.cheapest_window(arena.blocks(), bytes, clock);
+          const bool excess = input.flag();
+          const coop::Window window = search.cheapest_window(arena.blocks(), bytes, clock, excess);
           if (!window.empty()) {
             EXPECT(window.end - window.begin >= bytes);
             for (auto it = held.lower_bound(window.begin);
