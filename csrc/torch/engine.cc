@@ -64,10 +64,13 @@ const std::string& evicted_message() {
 
 }  // namespace
 
-BudgetExceeded::BudgetExceeded(const OutOfBudget& cause)
+BudgetOutOfMemory::BudgetOutOfMemory(const OutOfBudget& cause)
     : c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, cause.what()),
-      shortage(cause.shortage),
-      replaying(cause.replaying) {}
+      BudgetExceeded(cause) {}
+
+BudgetError::BudgetError(const OutOfBudget& cause)
+    : c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, cause.what()),
+      BudgetExceeded(cause) {}
 
 void Call::clear() {
   tensors.clear();
@@ -209,7 +212,12 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   ++failed_allocations().count;
   failed_allocations().last = failure->shortage;
   // Inside an operator torch's own code may handle it; run() and replay() do otherwise.
-  if (operator_depth() > 0 || !memory_->device().is_cpu()) throw BudgetExceeded(*failure);
+  const bool cuda = !memory_->device().is_cpu();
+  // Where cuDNN's benchmark mode chooses by trying, an algorithm that does not fit is passed over.
+  if (cuda && operator_depth() > 0 && !at::globalContext().benchmarkCuDNN()) {
+    throw BudgetError(*failure);
+  }
+  if (cuda || operator_depth() > 0) throw BudgetOutOfMemory(*failure);
   throw_out_of_budget("an allocation outside of any operator", "", failure->shortage);
 }
 

@@ -29,13 +29,26 @@
 
 namespace coop {
 
-// What the allocator throws: torch's own code may catch it as an ordinary out-of-memory error and
-// try with less (cuDNN does).
-class BudgetExceeded : public c10::OutOfMemoryError {
+// An allocation that did not fit, on its way to intercept() or replay().
+class BudgetExceeded {
  public:
-  explicit BudgetExceeded(const OutOfBudget& cause);
+  explicit BudgetExceeded(const OutOfBudget& cause)
+      : shortage(cause.shortage), replaying(cause.replaying) {}
   Shortage shortage;
   std::string replaying;
+};
+
+// The same through torch's own code, as an out-of-memory error.
+class BudgetOutOfMemory final : public c10::OutOfMemoryError, public BudgetExceeded {
+ public:
+  explicit BudgetOutOfMemory(const OutOfBudget& cause);
+};
+
+// And as one that torch's code lets pass. After an out-of-memory error the callers of cuDNN go on
+// with another algorithm, whose bits differ, and remember it for the shape.
+class BudgetError final : public c10::Error, public BudgetExceeded {
+ public:
+  explicit BudgetError(const OutOfBudget& cause);
 };
 
 struct EngineConfig {
@@ -98,7 +111,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   // --- the allocator
   // ------------------------------------------------------------------------------
-  c10::DataPtr allocate(Bytes bytes);         // throws BudgetExceeded
+  c10::DataPtr allocate(Bytes bytes);         // throws a BudgetExceeded
   static void delete_storage(void* context);  // a Storage
   static void delete_address(void* context);  // the address of the content, behind a header
   // Frees what was allocated here by its address alone. False: it is not an arena's.

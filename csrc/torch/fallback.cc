@@ -99,9 +99,8 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   }
 }
 
-// An allocation failed and the operator went on with something else, for example another algorithm
-// of cuDNN's: its results need not be the same bits. Where cuDNN's benchmark mode chooses by
-// trying, they never are.
+// An allocation failed and the operator went on with something else: its results need not be the
+// same bits. Where cuDNN's benchmark mode chooses by trying, they never are.
 bool went_another_way(int64_t failures) {
   return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
 }
@@ -473,6 +472,7 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
     redispatch(op, keys, stack);
     if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
     if (went_another_way(failures)) {
+      call.repeatable = false;  // it may go that way at once, and not be seen
       torch::jit::drop(*stack, info.num_results);
       throw BudgetExceeded(OutOfBudget(failed_allocations().last));
     }
