@@ -89,6 +89,7 @@ FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=
 fuzz-core: venv build build/fuzz/arena build/fuzz/core  ## fuzz the core and the trace reader, guided by coverage
 	@mkdir -p build/corpus/arena build/corpus/core build/corpus/trace
 	build/fuzz/arena $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/arena- build/corpus/arena
+	build/fuzz/core tests/core/native/found/core-*
 	build/fuzz/core $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/core- build/corpus/core
 	COOP_DEBUG=0 $(PY) -m tests.core.fuzz_trace $(FUZZ_OPTIONS) -artifact_prefix=build/fuzz/trace- \
 		build/corpus/trace

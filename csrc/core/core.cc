@@ -350,7 +350,9 @@ void Core::move_aside(Value* value) {
   const BlockMap::Position first = blocks.find(window.begin);
   const bool low = !blocks.has_previous(first) || stays(blocks.previous(first));
   show_locked();
-  if (window.empty() || window.score > 0) return;  // not worth an eviction
+  // Not worth an eviction, not even of what costs nothing.
+  const Block& room = blocks.at(first);
+  if (window.empty() || !room.is_free() || room.offset + room.bytes < window.end) return;
   emit(EventKind::kFree, value);
   Bytes to = window.begin;
   if (low) {
