@@ -516,14 +516,14 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       }
     }
     if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
-    const bool replayable = call.records && call.refusal == nullptr && call.understood;
-    if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
     for (const Write& write : call.operation.writes) {
       recordable |= write.makes_version();
     }
     if (recordable && reads_what_is_gone(call)) call.refusal = "it reads what it overwrites";
+    const bool replayable = call.records && call.refusal == nullptr && call.understood;
+    if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     FrozenCall* frozen = nullptr;
     if (recordable && replayable) {
       frozen = freeze(call, op, keys);
@@ -551,7 +551,6 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   if (sweep) sweep_externals();
 }
 
-// The storages the operator made, in the order of its results.
 // A root was written without keeping its old bytes, since nothing seemed to need a record, and was
 // read under another name; a result that got other memory needs one after all.
 bool Engine::reads_what_is_gone(const Call& call) {
@@ -567,6 +566,7 @@ bool Engine::reads_what_is_gone(const Call& call) {
   return false;
 }
 
+// The storages the operator made, in the order of its results.
 void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results) {
   for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
     for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
@@ -732,11 +732,17 @@ void Engine::replay(Record& base, Storage** outputs) {
           }
           tensor = frozen.thaw(view);
         }
-        if (frozen.list_index >= 0) {
-          stack[frozen.argument].toList().push_back(tensor);
-        } else if (frozen.defined) {
+        if (frozen.list_index < 0) {
+          // What was None has no entry here: this is an undefined tensor, as autograd passes them.
+          if (!frozen.defined) tensor = at::Tensor();
           stack[frozen.argument] = std::move(tensor);
+          continue;
         }
+        c10::List<c10::IValue> list = stack[frozen.argument].toList();
+        if (!frozen.defined && list.elementType()->kind() == c10::TypeKind::TensorType) {
+          tensor = at::Tensor();
+        }
+        list.push_back(std::move(tensor));
       }
       const c10::impl::ForceDispatchKeyGuard dispatch(
           record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
