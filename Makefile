@@ -52,7 +52,11 @@ $(DEBUG_STAMP): $(VENV_STAMP) $(NATIVE)
 
 test: venv build build-debug  ## lint, then all tests on the release build and the marked ones on the debug build
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-release test-debug
+.PHONY: test-release test-debug
+test-release: build
 	COOP_DEBUG=0 $(PY) -m pytest
+test-debug: build-debug
 	COOP_DEBUG=1 $(PY) -m pytest -m debug_build
 
 # Goes on where it was stopped, on the same build; OPERATORS="--jobs 16" uses more processes.
