@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -16,19 +17,23 @@ from coop.trace import TraceWriter
 from .recordings import train_a_little
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may become longer than 4 KiB: the kernel's own "no more" for this process alone."""
+    """No file may become longer than 4 KiB: the kernel's own "no more" for this process alone.
+
+    For a statement, not for a test: pytest's own output may go to a file.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("save", ["save_report", "save_snapshot"])
-@pytest.mark.usefixtures("full_disk")
 def test_a_report_that_does_not_fit_on_the_disk_leaves_the_last_one_and_training_goes_on(
     tmp_path: Path, save: str
 ) -> None:
@@ -37,7 +42,7 @@ def test_a_report_that_does_not_fit_on_the_disk_leaves_the_last_one_and_training
     expected = train_a_little()
     with coop.budget("9MiB", events=True) as session:
         first = train_a_little()
-        with pytest.raises(OSError, match="File too large"):
+        with full_disk(), pytest.raises(OSError, match="File too large"):
             getattr(session, save)(path)
         assert path.read_text() == "the last one"
         assert list(tmp_path.iterdir()) == [path]
@@ -46,14 +51,13 @@ def test_a_report_that_does_not_fit_on_the_disk_leaves_the_last_one_and_training
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
-@pytest.mark.usefixtures("full_disk")
 def test_a_trace_that_does_not_fit_on_the_disk_raises(tmp_path: Path, suffix: str) -> None:
     def write() -> None:
         with TraceWriter(tmp_path / f"trace{suffix}") as writer:
             for number in range(20_000):
                 writer.root(number, number * 31 % 8191)
 
-    with pytest.raises(OSError, match="File too large"):
+    with full_disk(), pytest.raises(OSError, match="File too large"):
         write()
 
 
