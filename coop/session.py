@@ -274,7 +274,8 @@ def budget(
         size: bytes, or a size such as `"600MiB"` (2**20) or `"8GB"` (10**9); on `"cuda"` also a
             share of the free memory, such as `"80%"`.
         device: `"cpu"` or `"cuda"`.
-        policy: what chooses the evictions: `"coop"`, or the baselines `"dtr"` and `"dte"`.
+        policy: what chooses the evictions: `"coop"`; `"coop-paper"`, the same as published, without
+            what docs/decisions/0004 adds; or the baselines `"dtr"` and `"dte"`.
         window: with `"coop"`, evict the cheapest contiguous window (else one value at a time).
         partition: with `"coop"`, place cheap and expensive values at opposite ends.
         inplace: with `"coop"`, keep in-place writes in place (else copy on write).
