@@ -19,6 +19,7 @@ namespace {
 
 constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
 constexpr const char* kOtherDevice = "it reads another device";
+constexpr const char* kInput = "it copies an input into the arena";
 constexpr const char* kForeign =
     "it reads memory that is not torch's own (a NumPy array, for example)";
 
@@ -131,6 +132,14 @@ at::Tensor accumulating_leaf() {
   const auto node = torch::autograd::get_current_node();
   const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
   return accumulate != nullptr ? accumulate->variable : at::Tensor();
+}
+
+// Whether the operator copies its first argument as it is. (Autocast's copies are of another type.)
+bool is_plain_copy(const OpInfo& info, const c10::IValue* arguments) {
+  if (!info.copies || info.has_writes || !arguments[0].isTensor()) return false;
+  const c10::IValue& dtype = arguments[1];  // a clone's memory format: at most another layout
+  return info.num_results == 1 && (!dtype.isInt() || info.arguments.size() == 2 ||
+                                   dtype.toScalarType() == arguments[0].toTensor().scalar_type());
 }
 
 int64_t now_ns() {
@@ -292,6 +301,14 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   }
   if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
+  }
+  // What is brought in from outside is a root like any other: everything is computed from it, so
+  // were it evicted, all that is evicted would be one neighbourhood.
+  const bool known = call.refusal == nullptr || call.refusal == kForeign;
+  if (info.copies && known && !call.tensors.empty() && call.tensors.front().impl != nullptr &&
+      call.tensors.front().storage == nullptr && call.understood &&
+      is_plain_copy(info, arguments)) {
+    call.refusal = kInput;
   }
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
   call.arguments.assign(arguments, arguments + num_arguments);
@@ -530,7 +547,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
-    if (recordable && frozen == nullptr) {
+    if (recordable && frozen == nullptr && call.refusal != kInput) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
       if (reason != kOtherDevice) {

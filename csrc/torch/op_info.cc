@@ -185,6 +185,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
       composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
 
   info.takes_storages |= base == "aten::set_";
+  info.copies = base == "aten::clone" || base == "aten::_to_copy";
   info.shares_memory = base == "aten::_lazy_clone";
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);

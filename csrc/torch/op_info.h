@@ -42,6 +42,7 @@ struct OpInfo {
   bool accumulates = false;     // what AccumulateGrad calls (Rule 11)
   bool shares_memory = false;   // gives the memory of its inputs another owner
   bool takes_storages = false;  // not tensors over them
+  bool copies = false;          // its first argument, as it is or as another type
   FlopFormula flops = FlopFormula::kNone;
 
   size_t num_results = 0;

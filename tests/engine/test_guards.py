@@ -191,3 +191,13 @@ def test_an_output_alive_while_the_optimizer_steps_costs_no_copy_of_the_paramete
             optimizer.step()
             print(float(loss), float(out.mean()))
         assert session.stats().num_copies == 0
+
+
+def test_what_is_copied_in_from_outside_is_an_input() -> None:
+    """It was recomputable; once evicted, it made one neighbourhood of all that reads it."""
+    x, shared = of_the_outside(), torch.from_numpy(of_the_outside().numpy())
+    with coop.budget("8MiB") as session:
+        copies = [x.clone(), x.to("cpu", copy=True), shared.clone()]
+        assert [coop.evict(t) for t in copies] == [False] * 3
+        assert [coop.evict(t) for t in (x.double(), copies[0].clone())] == [True] * 2
+        assert session.pinned_operators() == {}
