@@ -171,6 +171,9 @@ class Core {
   // error.
   int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
 
+  // Brings the scores on the blocks up to date, as a search does before it reads them.
+  void refresh_stale();
+
   bool is_valid() const;
 
  private:
@@ -216,7 +219,6 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void refresh(Value* value);
-  void refresh_stale();
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)

@@ -155,7 +155,12 @@ void Simulator::run_operator(const TraceOperator& op) {
       // A root that is written has no old value to read again, unless it was kept; what is
       // overwritten is not read at all.
       value = operation_.writes[write->second].old;
-      if (value == nullptr || write->second >= op.writes.size()) continue;
+      if (write->second >= op.writes.size()) continue;
+      if (value == nullptr) {
+        // Never read again; but unless it is scratch to a replay (statistics), it was read now.
+        if (op.outputs.empty() || !op.replayable) hash = mix(hash, cookie_of(*input->value));
+        continue;
+      }
       record->written[write->second] = static_cast<int32_t>(values.size());
     }
     hash = mix(hash, cookie_of(*value));

@@ -273,7 +273,10 @@ void bind_core(py::module_& m) {
              return simulator.core().neighbourhood_cost(simulator.storage(id)->value, exact);
            })
       .def("blocks",
-           [](Simulator& simulator) { return list_blocks(simulator.core().arena().blocks()); })
+           [](Simulator& simulator) {
+             simulator.core().refresh_stale();
+             return list_blocks(simulator.core().arena().blocks());
+           })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
       .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })
       .def("events",

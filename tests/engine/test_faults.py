@@ -214,6 +214,8 @@ def test_an_autograd_function_that_raises_in_backward_leaves_a_working_session()
 def sigint_after(seconds: float) -> Iterator[None]:
     """As if the user pressed Ctrl-C."""
     previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # A shell's background job starts with SIGINT ignored.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
@@ -222,6 +224,7 @@ def sigint_after(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def test_sigint_at_a_random_time_of_a_step_skips_that_batch_and_nothing_else() -> None:
