@@ -5,7 +5,7 @@ KEYS = (
     "memory", "side", "replayable", "root", "bytes", "free", "pin", "unpin", "evict",
     "materialize", "make_root", "step", "begin", "end", "left", "right", "output", "temporary",
 )  # fmt: skip
-SEED = b"""{"format":"coop-trace","version":1,"comment":"a"}
+SEED = b"""{"format":"coop-trace","version":2,"comment":"a"}
 {"root":1,"bytes":4096}
 {"op":"a::b","cost_ns":5,"inputs":[1,1],"outputs":[[2,8192],[3,64]],"side":"left",\
 "memory":[["output",1],["temporary",512],["output",0],["free",0]]}
