@@ -22,7 +22,7 @@ def read_anything(content: bytes) -> bool:
         except TraceError as error:
             str(error).encode()
             return False
-    trace.comment.encode()
+    trace.header.comment.encode()
     for budget_bytes in BUDGETS:
         result = simulate(trace, budget_bytes)
         result.failure.encode()
