@@ -6,6 +6,7 @@ about to do with a tensor's or a storage's bytes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -63,8 +64,15 @@ EngineOf = Callable[[Any], Any]
 
 _engine_of: EngineOf | None = None
 _replaced: list[tuple[Any, str, Any]] = []
-# What was pinned for the sake of _COMPARES; None outside of those.
-_compared: list[Any] | None = None
+
+
+class _Compared(threading.local):
+    """What this thread pinned for the sake of _COMPARES; None outside of those."""
+
+    pinned: list[Any] | None = None
+
+
+_compared = _Compared()
 # Storages that were shared while no budget was active.
 _shared: dict[int, StorageWeakRef] = {}
 _prune_at = 64
@@ -127,12 +135,12 @@ def _pinning(method: Callable[..., Any]) -> Any:
         engine = None if _engine_of is None else _engine_of(x)
         if engine is None or not engine.owns(x) or engine.is_pinned(x):
             return method(x)
-        if _compared is None:
+        if _compared.pinned is None:
             address = method(x)
             engine.pin(x, True)
             return address
         engine.pin(x, True)
-        _compared.append(x)
+        _compared.pinned.append(x)
         return method(x)
 
     return guarded
@@ -142,15 +150,15 @@ def _comparing(method: Callable[..., Any]) -> Any:
     """The method; what it pins is unpinned when it is done."""
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        global _compared
-        outer, _compared = _compared, []
+        outer, pinned = _compared.pinned, list[Any]()
+        _compared.pinned = pinned
         try:
             return method(*args, **kwargs)
         finally:
-            for x in _compared:
+            _compared.pinned = outer
+            for x in pinned:
                 if _engine_of is not None:
                     _engine_of(x).unpin(x)
-            _compared = outer
 
     return guarded
 
@@ -159,6 +167,8 @@ def _share(x: torch.Tensor) -> None:
     global _prune_at
     if _engine_of is not None:
         _engine_of(x).expose(x)
+        return
+    if not torch._C._has_storage(x):
         return
     storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
     _shared[storage.cdata] = storage

@@ -330,38 +330,37 @@ bool Core::move_above(Value* value, Bytes least) {
   return true;
 }
 
-// Beside something that stays, if it is not there already.
+// Into free room beside something that stays, if it does not lie so already; not worth an eviction.
 void Core::move_aside(Value* value) {
   const BlockMap& blocks = arena_.blocks();
-  const Bytes from = value->offset;
-  const BlockMap::Position position = blocks.find(from);
-  auto stays = [&](BlockMap::Position other) {
-    const Block& block = blocks.at(other);
-    return !block.is_free() && block.cost == kBarrier;
+  auto stays = [&](BlockMap::Position position) { return blocks.at(position).cost == kBarrier; };
+  auto is_low = [&](BlockMap::Position position) {
+    return !blocks.has_previous(position) || stays(blocks.previous(position));
   };
-  if (!blocks.has_previous(position) || stays(blocks.previous(position)) ||
-      !blocks.has_next(position) || stays(blocks.next(position))) {
-    return;
+  auto is_high = [&](BlockMap::Position position) {
+    return !blocks.has_next(position) || stays(blocks.next(position));
+  };
+  const Bytes from = value->offset;
+  const BlockMap::Position own = blocks.find(from);
+  if (is_low(own) || is_high(own)) return;
+  const double last_access = blocks.at(own).last_access;
+  for (BlockMap::Position position;; position = blocks.next(position)) {
+    const Block& block = blocks.at(position);
+    const bool low = is_low(position);
+    if (block.is_free() && block.bytes >= value->bytes && (low || is_high(position))) {
+      Bytes to = block.offset;
+      emit(EventKind::kFree, value);
+      if (low) {
+        arena_.place_at(value, to, value->bytes);
+      } else {
+        to = arena_.place_at_end(value, to, value->bytes);
+      }
+      arena_.free(from);
+      moved(value, from, to, last_access);
+      return;
+    }
+    if (!blocks.has_next(position)) return;
   }
-  const double last_access = blocks.at(position).last_access;
-  hide_locked();
-  const Window window = search_.cheapest_border(blocks, value->bytes, from, clock_);
-  // The end of the window that touches what stays.
-  const BlockMap::Position first = blocks.find(window.begin);
-  const bool low = !blocks.has_previous(first) || stays(blocks.previous(first));
-  show_locked();
-  // Not worth an eviction, not even of what costs nothing.
-  const Block& room = blocks.at(first);
-  if (window.empty() || !room.is_free() || room.offset + room.bytes < window.end) return;
-  emit(EventKind::kFree, value);
-  Bytes to = window.begin;
-  if (low) {
-    arena_.place_at(value, to, value->bytes);
-  } else {
-    to = arena_.place_at_end(value, window.begin, value->bytes);
-  }
-  arena_.free(from);
-  moved(value, from, to, last_access);
 }
 
 void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {

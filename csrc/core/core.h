@@ -169,7 +169,10 @@ class Core {
   // The n-th placement from now on fails as if nothing could be evicted, and there is no last
   // resort for it; 0: none. Returns what was left of the last such n. For tests of what follows an
   // error.
-  int64_t fail_placement(int64_t n) { return std::exchange(fail_in_, n); }
+  int64_t fail_placement(int64_t n) {
+    failed_ = false;
+    return std::exchange(fail_in_, n);
+  }
 
   // Brings the scores on the blocks up to date, as a search does before it reads them.
   void refresh_stale();

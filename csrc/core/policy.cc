@@ -55,50 +55,6 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
   return best;
 }
 
-Window Search::cheapest_border(const BlockMap& blocks, Bytes bytes, Bytes own, double clock) {
-  Window best;
-  uint64_t best_score = std::numeric_limits<uint64_t>::max();
-  items_.resize(static_cast<size_t>(blocks.size()));
-  size_t count = 0;  // of the run since the last barrier
-  // The blocks from one end of the run that cover the request.
-  auto consider = [&](size_t first, int direction) {
-    Bytes window_bytes = 0;
-    uint64_t window_score = 0;
-    for (size_t n = 0, i = first; n < count; ++n, i += direction) {
-      if (items_[i].offset == own) return;
-      window_bytes += items_[i].bytes;
-      window_score += items_[i].score;
-      if (window_score >= best_score) return;
-      if (window_bytes < bytes) continue;
-      best_score = window_score;
-      const Item& low = items_[std::min(first, i)];
-      const Item& high = items_[std::max(first, i)];
-      best = {low.offset, high.offset + high.bytes, window_score};
-      return;
-    }
-  };
-  auto end_run = [&] {
-    if (count > 0) {
-      consider(0, 1);
-      consider(count - 1, -1);
-    }
-    count = 0;
-  };
-  for (int c = 0; c < blocks.num_chunks(); ++c) {
-    const BlockMap::Chunk& chunk = blocks.chunk(c);
-    for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
-      if (block.cost == kBarrier) {
-        end_run();
-      } else {
-        items_[count++] = {block.offset, block.bytes, score(block, clock)};
-      }
-    }
-  }
-  end_run();
-  return best;
-}
-
 Window Search::cheapest_block(const BlockMap& blocks, bool count_free_neighbours,
                               double clock) const {
   Window best;

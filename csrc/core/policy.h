@@ -35,11 +35,6 @@ class Search {
   // finds them free: score / sqrt(bytes) is compared (decision 0004).
   Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess);
 
-  // The cheapest window of at least `bytes` that lies beside a barrier or an end, and does not
-  // contain the block at `own`: what comes there to stay splits nothing. Ties go to the lowest
-  // address.
-  Window cheapest_border(const BlockMap& blocks, Bytes bytes, Bytes own, double clock);
-
   // The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the
   // free bytes beside it count as its own, DTE. Ties go to the lowest address.
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;

@@ -137,9 +137,10 @@ at::Tensor accumulating_leaf() {
 // Whether the operator copies its first argument as it is. (Autocast's copies are of another type.)
 bool is_plain_copy(const OpInfo& info, const c10::IValue* arguments) {
   if (!info.copies || info.has_writes || !arguments[0].isTensor()) return false;
-  const c10::IValue& dtype = arguments[1];  // a clone's memory format: at most another layout
-  return info.num_results == 1 && (!dtype.isInt() || info.arguments.size() == 2 ||
-                                   dtype.toScalarType() == arguments[0].toTensor().scalar_type());
+  // A clone has a memory format there: at most another layout.
+  const c10::IValue& dtype = arguments[1];
+  return info.arguments.size() == 2 || dtype.isNone() ||
+         dtype.toScalarType() == arguments[0].toTensor().scalar_type();
 }
 
 int64_t now_ns() {
