@@ -122,7 +122,7 @@ void Simulator::run_operator(const TraceOperator& op) {
   record->op = &op;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
-  for (int attempt = 1;; ++attempt) {
+  for (int attempt = 0;;) {
     bool repeatable = true;
     try {
       begin(op, inputs);
@@ -137,7 +137,7 @@ void Simulator::run_operator(const TraceOperator& op) {
       }
       break;
     } catch (const OutOfBudget&) {
-      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), attempt)) throw;
+      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), &attempt)) throw;
     }
   }
   // What the operator read, and so what its record reads.
