@@ -23,7 +23,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators test-simulator fuzz sanitize fuzz-core no-growth lint format bench-core \
+.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize fuzz-core no-growth lint format bench-core \
 	bench-engine bench-optimum bench demo clean
 
 help:  ## print the targets
@@ -62,6 +62,9 @@ test-debug: build-debug
 # Goes on where it was stopped, on the same build; OPERATORS="--jobs 16" uses more processes.
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
 	COOP_DEBUG=0 $(PY) -m tests.operators.survey $(OPERATORS)
+
+test-faults: build  ## let every placement of a training step fail in turn
+	COOP_DEBUG=0 $(PY) -m tests.engine.faults
 
 test-simulator: build  ## compare the simulator's decisions with the engine's on all programs, three policies, four budgets
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.planner.equality
