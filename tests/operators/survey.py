@@ -27,8 +27,39 @@ PAGE = ROOT / "docs" / "operators.md"
 OPERATORS_A_WORKER = 40  # then another one takes over: what one has piled up ends with it
 SLOW_SECONDS = 120  # for all samples of an operator; what is left is counted and reported
 HUNG_SECONDS = 400  # for an operator to answer; then its worker is killed, as one that hangs
-# Of those that take more than ten seconds.
-LONGEST: tuple[str, ...] = ()
+# Those with the most samples, or with the largest. Torch's versions do not all have all of them.
+LONGEST = (
+    "logspace.tensor_overload",
+    "nn.Transformer",
+    "nn.LinearCrossEntropyLoss",
+    "nn.functional.max_pool2d",
+    "max_pool2d_with_indices_backward",
+    "linalg.solve_triangular",
+    "logspace",
+    "linalg.lu_solve",
+    "nn.functional.max_pool1d",
+    "searchsorted",
+    "svd",
+    "linalg.svd",
+    "nn.functional.max_pool3d",
+    "histogram",
+    "linspace.tensor_overload",
+    "linalg.vector_norm",
+    "unique",
+    "ormqr",
+    "masked.norm",
+    "nn.TransformerDecoderLayer",
+    "nn.TransformerEncoderLayer",
+    "nn.MultiheadAttention",
+    "nn.functional.gaussian_nll_loss",
+    "linalg.norm",
+    "histc",
+    "histogramdd",
+    "eye",
+    "unique_consecutive",
+    "diff",
+    "cdist",
+)
 
 Entry = dict[str, Any]
 
