@@ -23,7 +23,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize fuzz-core no-growth lint format bench-core \
+.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth lint format bench-core \
 	bench-engine bench-optimum bench demo clean
 
 help:  ## print the targets
@@ -88,6 +88,24 @@ sanitize: build/sanitize/arena build/sanitize/core  ## run the core's fuzz drive
 build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(DRIVER_SOURCES)
 	@mkdir -p $(@D)
 	$(CXX) $(DRIVER_FLAGS) $(SANITIZERS) $(filter %.cc,$^) -o $@
+
+# The extension under the same (torch is not: only what we compile, and what it hands to libc). Its
+# tests run in a copy of the tree, which has this build for its debug build.
+SANITIZED := build/sanitize/tree
+PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)
+SANITIZE_TORCH ?= tests/engine tests/fuzz
+sanitize-torch: venv build/sanitize/.stamp-extension  ## run the engine's tests and random programs under ASan and UBSan
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	@cp -r coop tests pyproject.toml $(SANITIZED) && rm -f $(SANITIZED)/coop/*.so
+	@cp build/sanitize/extension/coop/*.so $(SANITIZED)/coop
+	cd $(SANITIZED) && LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 COOP_DEBUG=1 \
+		$(abspath $(PY)) -m pytest -m debug_build $(SANITIZE_TORCH)
+build/sanitize/.stamp-extension: $(VENV_STAMP) $(NATIVE)
+	@mkdir -p $(@D) && echo "compiling the extension (sanitized): many minutes the first time"
+	@COOP_DEBUG=1 CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(PY) setup.py --quiet build_ext \
+		--build-temp build/sanitize/objects --build-lib build/sanitize/extension > build/sanitized.log 2>&1 \
+		|| { cat build/sanitized.log; exit 1; }
+	@touch $@
 
 # The same drivers with libFuzzer, and the trace reader with atheris. Needs clang (Debian: clang,
 # libfuzzer-14-dev). It goes on from build/corpus.
