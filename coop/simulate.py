@@ -57,6 +57,7 @@ class Simulation:
     shortage: "_C.Shortage | None"  # None: it fitted
     failed_entry: int  # -1: it fitted
     steps: list[StepCost]  # those that ended
+    num_replays: list[int]  # by operator of the trace, in their order
 
     @property
     def last_step(self) -> StepCost:
@@ -122,7 +123,13 @@ def simulate(trace: Trace, budget_bytes: int, options: Options | None = None) ->
         for begin, end in pairwise(ends)
     ]
     return Simulation(
-        trace, options, result["stats"], result["shortage"], result["failed_entry"], steps
+        trace,
+        options,
+        result["stats"],
+        result["shortage"],
+        result["failed_entry"],
+        steps,
+        result["num_replays"],
     )
 
 

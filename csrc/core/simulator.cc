@@ -10,6 +10,7 @@ namespace {
 
 struct SimulatedRecord final : Record {
   const TraceOperator* op = nullptr;
+  int32_t index = 0;             // of the operator in its trace
   uint64_t number = 0;           // of the execution
   std::vector<int32_t> written;  // for each write: its old value among the inputs, or -1
   std::vector<bool> roots;       // for each write and overwrite: it stays a root
@@ -113,13 +114,15 @@ void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inpu
   core_.begin(operation_, inputs.data(), inputs.size());
 }
 
-void Simulator::run_operator(const TraceOperator& op) {
+void Simulator::run_operator(const Trace& trace, int32_t index) {
+  const TraceOperator& op = trace.operators[index];
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
   core_.set_origin({op.op, 0});
   backward_ = op.backward;
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
+  record->index = index;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
   for (int attempt = 1;; ++attempt) {
@@ -216,6 +219,10 @@ void Simulator::replay(Record& base, Storage** outputs) {
     if (cookie != record.expected[i]) throw std::logic_error("a replay read other content");
     if (outputs[i] != nullptr) cookie_of(*outputs[i]->value) = cookie;
   }
+  if (num_replays_.size() <= static_cast<size_t>(record.index)) {
+    num_replays_.resize(record.index + 1);
+  }
+  ++num_replays_[record.index];
 }
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
@@ -227,7 +234,7 @@ void Simulator::retire(Record* record) { delete record; }
 void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
   switch (entry.kind) {
     case TraceEntry::Kind::kOperator:
-      run_operator(trace.operators[entry.operator_index]);
+      run_operator(trace, entry.operator_index);
       break;
     case TraceEntry::Kind::kRoot:
       add_root(entry.storage, core_.allocate(entry.bytes, Side::kLeft));
@@ -315,6 +322,8 @@ SimulationResult Simulator::run(const Trace& trace) {
     }
   }
   result.stats = core_.stats();
+  result.num_replays = num_replays_;
+  result.num_replays.resize(trace.operators.size());
   return result;
 }
 

@@ -78,6 +78,7 @@ struct SimulationResult {
   Shortage shortage;  // when it did not fit
   int64_t failed_entry = -1;
   std::vector<Stats> steps;  // at the end of each
+  std::vector<int32_t> num_replays;  // by operator of the trace
 };
 
 class Simulator final : public Host {
@@ -104,7 +105,7 @@ class Simulator final : public Host {
 
  private:
   void begin(const TraceOperator& op, const std::vector<Storage*>& inputs);
-  void run_operator(const TraceOperator& op);
+  void run_operator(const Trace& trace, int32_t index);
   // Runs the memory steps; storages of the outputs come back in `outputs`.
   void run_memory(const TraceOperator& op, Storage** outputs, bool replaying);
   void add_root(int64_t id, Storage* storage);
@@ -114,6 +115,7 @@ class Simulator final : public Host {
   std::unordered_map<int64_t, Storage*> storages_;
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
+  std::vector<int32_t> num_replays_;  // by operator of the trace
   uint64_t num_executed_ = 0;
   bool backward_ = true;  // of the operator that runs
   Operation operation_;

@@ -141,6 +141,7 @@ py::dict result_dict(const SimulationResult& result) {
         py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions, step.num_replays));
   }
   d["steps"] = steps;
+  d["num_replays"] = result.num_replays;
   return d;
 }
 
