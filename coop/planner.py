@@ -40,6 +40,9 @@ DEFAULT_DEVICE = "h200"
 NUM_BUDGETS = 10
 # The smallest budget is searched down to this share of itself.
 _TOLERANCE = 0.005
+# A step that recomputes for more steps than these is of no use to anyone, and would take long to
+# simulate: near the limit of what fits it can be hundreds.
+_MOST_REPLAY = 5.0
 
 Progress = Callable[[int, int], None]  # simulations done, simulations known of
 
@@ -50,7 +53,7 @@ class Point:
 
     policy: str
     budget_bytes: int
-    fits: bool
+    fits: bool  # and recomputes for at most five steps within one
     step_ns: float  # of the last step; infinite where it does not fit
     overhead: float  # cost of the last step with recomputation / without
     num_evictions: int  # in the last step
@@ -115,7 +118,7 @@ def _three(points: Sequence[Point], knee_bytes: int) -> set[int]:
 
 @dataclass
 class _Sweep:
-    """Simulations on all cores, with progress."""
+    """Simulations on all cores, with progress; none is run twice."""
 
     trace: Trace
     progress: Progress | None = None
@@ -124,24 +127,28 @@ class _Sweep:
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=os.cpu_count())
     )
+    points: dict[tuple[str, int], Point] = field(default_factory=dict)
 
-    def run(self, policy: str, budget_bytes: int) -> Simulation:
+    def run(self, policy: str, budget_bytes: int) -> Point:
+        point = self.points.get((policy, budget_bytes))
+        if point is not None:
+            return point
         self.known += 1
-        result = simulate(self.trace, budget_bytes, _options(self.trace, policy))
+        point = _point(_simulate(self.trace, policy, budget_bytes))
+        self.points[policy, budget_bytes] = point
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.known)
-        return result
+        return point
 
     def smallest(self, policy: str, peak_bytes: int) -> int:
         """Whether it fits is not strictly monotonic in the budget: see `smallest_budget`."""
         low, best = 0, _rounded_up(peak_bytes * 1.02)
-        while not self.run(policy, best).fitted:  # alignment and fragmentation
+        while not self.run(policy, best).fits:  # alignment and fragmentation
             low, best = best, _rounded_up(best * 1.25)
         while best - low > max(4096, _TOLERANCE * best):
             middle = _rounded_up((best + low) / 2)
-            result = self.run(policy, middle)
-            if result.fitted:
+            if self.run(policy, middle).fits:
                 best = middle
             elif middle >= best:
                 break
@@ -150,8 +157,14 @@ class _Sweep:
         return best
 
 
-def _options(trace: Trace, policy: str) -> Options:
-    return Options(policy, alignment=trace.header.alignment)
+def _simulate(trace: Trace, policy: str, budget_bytes: int) -> Simulation:
+    options = Options(policy, alignment=trace.header.alignment)
+    return simulate(trace, budget_bytes, options, most_replay=_MOST_REPLAY)
+
+
+def _unlimited(trace: Trace, policy: str, peak_bytes: int) -> Simulation:
+    """With room for everything."""
+    return _simulate(trace, policy, _rounded_up(4 * peak_bytes + 2**26))
 
 
 def _rounded_up(num_bytes: float) -> int:
@@ -200,7 +213,7 @@ def plan_trace(
     peak_bytes = peak_without_limit(trace)
     sweep = _Sweep(trace, progress)
     with sweep.pool as pool:
-        unlimited = sweep.run(policies[0], _rounded_up(4 * peak_bytes + 2**26))
+        unlimited = _unlimited(trace, policies[0], peak_bytes)
         smallest = dict(
             zip(policies, pool.map(lambda p: sweep.smallest(p, peak_bytes), policies), strict=True)
         )
@@ -208,7 +221,7 @@ def plan_trace(
             sizes = default_budgets(min(smallest.values()), peak_bytes)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
-        points = tuple(pool.map(lambda cell: _point(sweep.run(*cell)), cells))
+        points = tuple(pool.map(lambda cell: sweep.run(*cell), cells))
     return Plan(
         trace=trace.path,
         device=device or trace.header.device,
@@ -240,8 +253,7 @@ def _point(result: Simulation) -> Point:
 
 def _checkpointed(trace: Trace) -> Checkpointed:
     peak_bytes = peak_without_limit(trace)
-    result = simulate(trace, _rounded_up(4 * peak_bytes + 2**26), _options(trace, "coop"))
-    return Checkpointed(peak_bytes, result.last_step.compute_ns)
+    return Checkpointed(peak_bytes, _unlimited(trace, "coop", peak_bytes).last_step.compute_ns)
 
 
 def _knee(points: Sequence[Point]) -> int:
@@ -340,7 +352,7 @@ def largest_batch(
         trace = record(batch_size)
         if device is not None:
             trace = trace.priced(get_device(device).profile)
-        tried[batch_size] = _point(simulate(trace, num_bytes, _options(trace, policy)))
+        tried[batch_size] = _point(_simulate(trace, policy, num_bytes))
         return tried[batch_size].fits and tried[batch_size].overhead <= most_overhead
 
     low, high = 0, 1

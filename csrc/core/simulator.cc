@@ -1,5 +1,6 @@
 #include "core/simulator.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/check.h"
@@ -17,6 +18,21 @@ struct SimulatedRecord final : Record {
   std::vector<Bytes> written_bytes;
   std::vector<uint64_t> expected;  // cookies of the outputs
 };
+
+// Thrown by a replay; ends the simulation.
+struct GaveUp {};
+
+Cost longest_step(const Trace& trace) {
+  Cost longest = 0;
+  Cost step = 0;
+  for (const TraceEntry& entry : trace.entries) {
+    if (entry.kind == TraceEntry::Kind::kEndStep) step = 0;
+    if (entry.kind != TraceEntry::Kind::kOperator) continue;
+    step += trace.operators[entry.operator_index].cost;
+    longest = std::max(longest, step);
+  }
+  return longest;
+}
 
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash ^= word + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
@@ -192,6 +208,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
 }
 
 void Simulator::replay(Record& base, Storage** outputs) {
+  if (replay_cost_ > most_replay_cost_) throw GaveUp();
   auto& record = static_cast<SimulatedRecord&>(base);
   const TraceOperator& op = *record.op;
   uint64_t hash = mix(0, record.number);
@@ -223,6 +240,7 @@ void Simulator::replay(Record& base, Storage** outputs) {
     num_replays_.resize(record.index + 1);
   }
   ++num_replays_[record.index];
+  replay_cost_ += op.cost;
 }
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
@@ -305,18 +323,25 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
   }
 }
 
-SimulationResult Simulator::run(const Trace& trace) {
+SimulationResult Simulator::run(const Trace& trace, double most_replay) {
   SimulationResult result;
   result.fitted = true;
+  most_replay_cost_ = most_replay * longest_step(trace);
   for (size_t i = 0; i < trace.entries.size(); ++i) {
     try {
       apply(trace, trace.entries[i]);
       if (trace.entries[i].kind == TraceEntry::Kind::kEndStep) {
         result.steps.push_back(core_.stats());
+        replay_cost_ = 0;
       }
     } catch (const OutOfBudget& error) {
       result.fitted = false;
       result.shortage = error.shortage;
+      result.failed_entry = static_cast<int64_t>(i);
+      break;
+    } catch (const GaveUp&) {
+      result.fitted = false;
+      result.gave_up = true;
       result.failed_entry = static_cast<int64_t>(i);
       break;
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -74,6 +75,7 @@ struct Trace {
 
 struct SimulationResult {
   bool fitted = false;
+  bool gave_up = false;  // it recomputed too much within a step
   Stats stats;
   Shortage shortage;  // when it did not fit
   int64_t failed_entry = -1;
@@ -88,7 +90,10 @@ class Simulator final : public Host {
   ~Simulator() override;
 
   void apply(const Trace& trace, const TraceEntry& entry);  // throws OutOfBudget
-  SimulationResult run(const Trace& trace);
+  // Gives up where a step recomputes for more than `most_replay` times the longest step of the
+  // trace: near the smallest budget that can be hundreds of times.
+  SimulationResult run(const Trace& trace,
+                       double most_replay = std::numeric_limits<double>::infinity());
 
   Core& core() { return core_; }
   Storage* storage(int64_t id) const;
@@ -116,6 +121,8 @@ class Simulator final : public Host {
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
   std::vector<int32_t> num_replays_;  // by operator of the trace
+  Cost replay_cost_ = 0;  // in this step
+  Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool backward_ = true;  // of the operator that runs
   Operation operation_;
