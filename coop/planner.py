@@ -82,7 +82,7 @@ class Plan:
     step_ns: float  # when nothing has to go
     points: tuple[Point, ...]  # by policy, then from the largest budget down
     smallest_bytes: dict[str, int]  # by policy: the smallest budget that fits, within 0.5%
-    knee_bytes: int  # below this budget, the first policy gets expensive faster
+    knee_bytes: int  # below it, the first policy gets expensive faster; 0: it fits nowhere
     checkpointed: Checkpointed | None = None
 
     def curve(self, policy: str) -> list[Point]:
@@ -176,11 +176,10 @@ def smallest_budget(trace: Trace, policy: str = "coop") -> int:
     return _Sweep(trace).smallest(policy, peak_without_limit(trace))
 
 
-def default_budgets(smallest_bytes: int, peak_bytes: int, count: int = NUM_BUDGETS) -> list[int]:
-    """Evenly spaced from what is always enough down to the smallest that fits."""
-    top = _rounded_up(peak_bytes * 1.02)
-    step = (top - smallest_bytes) / max(count - 1, 1)
-    return [_rounded_up(top - k * step) for k in range(count - 1)] + [smallest_bytes]
+def default_budgets(smallest_bytes: int, most_bytes: int, count: int = NUM_BUDGETS) -> list[int]:
+    """Evenly spaced from the most down to the smallest."""
+    step = (most_bytes - smallest_bytes) / max(count - 1, 1)
+    return [_rounded_up(most_bytes - k * step) for k in range(count - 1)] + [smallest_bytes]
 
 
 def plan_trace(
@@ -198,18 +197,22 @@ def plan_trace(
         trace: what `coop.trace.read_trace` read.
         device: prices the operators anew for this device (`coop.profiles.devices()`, or a file
             that `python -m coop calibrate` wrote); None keeps the recorded costs.
-        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak to the smallest.
+        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak, or what the device
+            has, to the smallest that fits.
         policies: the first is the one that the advice is for.
         checkpointed: a trace of the same program with `torch.utils.checkpoint`, to compare with.
         progress: called with the numbers of simulations done and known of.
     """
     if not policies:
         raise ValueError("no policy to plan for")
+    if trace.num_operators == 0:
+        raise ValueError(f"{trace.path} ran no operators: there is nothing to plan")
     sizes = None if budgets is None else [parse_bytes(size) for size in budgets]
+    memory_bytes = 0
     if device is not None:
-        trace = trace.priced(get_device(device).profile)
-        if checkpointed is not None:
-            checkpointed = checkpointed.priced(get_device(device).profile)
+        profile, memory_bytes = get_device(device).profile, get_device(device).memory_bytes
+        trace = trace.priced(profile)
+        checkpointed = None if checkpointed is None else checkpointed.priced(profile)
     peak_bytes = peak_without_limit(trace)
     sweep = _Sweep(trace, progress)
     with sweep.pool as pool:
@@ -218,7 +221,11 @@ def plan_trace(
             zip(policies, pool.map(lambda p: sweep.smallest(p, peak_bytes), policies), strict=True)
         )
         if sizes is None:
-            sizes = default_budgets(min(smallest.values()), peak_bytes)
+            fitting = min(smallest.values())
+            # What the device does not have is of no use, unless nothing else fits.
+            enough = _rounded_up(peak_bytes * 1.02)
+            most = memory_bytes // 4096 * 4096 if fitting < memory_bytes < enough else enough
+            sizes = default_budgets(fitting, most)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
         points = tuple(pool.map(lambda cell: sweep.run(*cell), cells))
@@ -239,12 +246,13 @@ def plan_trace(
 
 def _point(result: Simulation) -> Point:
     step = result.last_step
+    step_ns = step.compute_ns + step.replay_ns
     return Point(
         policy=result.options.policy,
         budget_bytes=result.stats["budget_bytes"],
         fits=result.fitted,
-        step_ns=step.compute_ns + step.replay_ns if result.fitted else math.inf,
-        overhead=1 + step.replay_ns / step.compute_ns if result.fitted else math.inf,
+        step_ns=step_ns if result.fitted else math.inf,
+        overhead=step_ns / max(step.compute_ns, 1) if result.fitted else math.inf,
         num_evictions=step.num_evictions,
         num_replays=step.num_replays,
         failure=result.failure,

@@ -189,11 +189,9 @@ class Worker:
 
     def __init__(self, model: str, device: str) -> None:
         self.said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        command = f"-m benchmarks.gpu.predict --worker {model} --device {device}"
         self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "benchmarks.gpu.predict",
-                "--worker", model, "--device", device,
-            ],  # fmt: skip
+            [sys.executable, *command.split()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.said,
@@ -328,9 +326,7 @@ def predict(
         return
     trace = read_trace(path)
     steps = operators_of_steps(path)
-    times, full["found_operators"] = measured_times(
-        steps[args.warmup :], full.pop("operators")
-    )
+    times, full["found_operators"] = measured_times(steps[args.warmup :], full.pop("operators"))
     rows: list[dict[str, Any]] = []
     answer = {
         "model": model,
