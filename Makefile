@@ -23,8 +23,8 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth lint format bench-core \
-	bench-engine bench-optimum bench demo clean
+.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
+	lint format bench-core bench-engine bench-optimum bench-plan bench demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ bench-engine: build  ## time the engine under torch, as ratios
 
 bench-optimum: build  ## distance of the policies to the optimum on small graphs, as a table
 	$(PY) -m benchmarks.optimum
+bench-plan: build  ## time the planner on traces of 10,000 and 100,000 operators
+	COOP_DEBUG=0 $(PY) -m benchmarks.plan
+
 # Goes on where it was stopped; benchmarks/results has the results of ours.
 bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figures in build/
 	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json

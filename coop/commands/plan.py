@@ -2,9 +2,11 @@
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -61,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.device is not None:
             get_device(args.device)
+        if args.picture is not None and importlib.util.find_spec("matplotlib") is None:
+            raise WrongInput("--picture needs matplotlib: `pip install matplotlib`")
         if args.batch_for is not None:
             return _run_batches(args)
         trace = _trace(args)
@@ -94,6 +98,8 @@ def _trace(args: argparse.Namespace) -> Trace:
             raise WrongInput(
                 f"unexpected {args.arguments[0]!r} after the trace: options come before it"
             )
+        if args.save_trace is not None:
+            raise WrongInput("--save-trace is for a script: this is a trace already")
         return read_trace(args.target)
     return _record_script(args, args.arguments, args.save_trace)
 
@@ -114,12 +120,15 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
         header, entries = recorded
         file = path or Path(folder) / (Path(args.target).stem + ".jsonl")
         write_recorded(file, header, bytes(entries))
-        return read_trace(file)
+        return replace(read_trace(file), path=args.target)
 
 
 def _run_batches(args: argparse.Namespace) -> int:
     if not any("{batch}" in argument for argument in args.arguments):
         raise WrongInput("--batch-for needs an argument of the script that contains {batch}")
+    for option in ("budgets", "checkpoint", "picture", "save_trace"):
+        if getattr(args, option) is not None:
+            raise WrongInput(f"--batch-for has no use for --{option.replace('_', '-')}")
 
     def record(batch_size: int) -> Trace:
         arguments = [a.replace("{batch}", str(batch_size)) for a in args.arguments]
@@ -173,7 +182,8 @@ def _print(plan: Plan) -> None:
             f"torch.utils.checkpoint: {format_bytes(plan.checkpointed.peak_bytes)}, "
             f"{_time(plan.checkpointed.step_ns)} (+{extra:.1%})"
         )
-    console.print(f"knee: {format_bytes(plan.knee_bytes)}")
+    if plan.knee_bytes:
+        console.print(f"knee: {format_bytes(plan.knee_bytes)}")
     console.print(plan.advice)
 
 
