@@ -79,6 +79,17 @@ class BlockMap {
 
   // Cost changes go through here, so that chunk.num_candidates stays true.
   void set_cost(Position position, Cost cost);
+  // Gives every block that a window may evict the cost f(block), which is not kBarrier.
+  template <typename F>
+  void rescore(F&& f) {
+    for (Entry& entry : directory_) {
+      if (entry.chunk->num_candidates == 0) continue;
+      for (int i = 0; i < entry.chunk->count; ++i) {
+        Block& block = entry.chunk->blocks[i];
+        if (!block.is_free() && block.cost != kBarrier) block.cost = f(block);
+      }
+    }
+  }
   // Grows a block downwards or upwards; the caller keeps the tiling.
   void set_range(Position position, Bytes offset, Bytes bytes);
 

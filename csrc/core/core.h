@@ -221,7 +221,9 @@ class Core {
   void root(Value* value);
   void absent(Value* value);
   void present(Value* value);
+  void add_beside(Value* value, int32_t node);
   void refresh(Value* value);
+  Cost score_cost(const Value* value);
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
@@ -271,8 +273,8 @@ class Core {
   Record* first_record_ = nullptr;
   Record* last_record_ = nullptr;
   std::vector<Value*> locked_;
-  std::vector<int32_t> stale_sets_;    // neighbourhoods whose borders have old scores
-  std::vector<int32_t> stale_values_;  // others that have
+  std::vector<int32_t> stale_values_;  // ids of those that may not lie beside all their sets now
+  bool scores_are_stale_ = false;
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;

@@ -190,56 +190,90 @@ void Core::absent(Value* value) {
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->neighbourhood >= 0) {
       neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+    } else {
+      add_beside(neighbour, value->neighbourhood);
     }
   });
-  const int32_t set = neighbourhoods_.find(value->neighbourhood);
-  for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->is_resident()) neighbourhoods_.border(set).push_back(neighbour->id);
-  });
-  stale_sets_.push_back(set);
+  scores_are_stale_ = true;
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
-  const int32_t set = neighbourhoods_.find(value->neighbourhood);
-  std::vector<int32_t>& border = neighbourhoods_.border(set);
-  if (neighbourhoods_.remove(value->neighbourhood, value->record->cost)) {
-    // The set is no more, but those beside it have its cost in their scores.
-    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
-    border.clear();
-  } else {
-    if (value->is_resident()) border.push_back(value->id);
-    stale_sets_.push_back(set);
-  }
+  neighbourhoods_.remove(value->neighbourhood, value->record->cost);
   value->neighbourhood = -1;
+  // It may have been all that lay between them and its set.
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->beside.count > 0) stale_values_.push_back(neighbour->id);
+  });
+  scores_are_stale_ = true;
   refresh(value);
 }
 
-// Scores change with every eviction and every replay, for many values at once, and are read by
-// searches only: so they are brought up to date here. A set may have become part of another since,
-// or its place may have been reused: to refresh what is not stale does no harm.
-void Core::refresh_stale() {
-  for (int32_t& set : stale_sets_) set = neighbourhoods_.find(set);
-  sort_unique(stale_sets_);
-  for (const int32_t set : stale_sets_) {
-    std::vector<int32_t>& border = neighbourhoods_.border(set);
-    // Forgets those that have no score; a border would grow with every value that ever was beside
-    // it. Pinned values stay: their score counts again once they are unpinned.
-    std::erase_if(border,
-                  [&](int32_t id) { return !values_[id].is_resident() || values_[id].is_root(); });
-    sort_unique(border);
-    stale_values_.insert(stale_values_.end(), border.begin(), border.end());
+void Core::add_beside(Value* value, int32_t node) {
+  BesideSets& beside = value->beside;
+  if (beside.count == BesideSets::kMany || !value->is_evictable()) return;
+  const int32_t set = neighbourhoods_.find(node);
+  for (int8_t i = 0; i < beside.count; ++i) {
+    if (neighbourhoods_.find(beside.nodes[i]) == set) return;
   }
-  stale_sets_.clear();
+  if (beside.count == BesideSets::kMost) {
+    // Some may have become one since.
+    std::sort(beside.nodes, beside.nodes + beside.count, [&](int32_t a, int32_t b) {
+      return neighbourhoods_.find(a) < neighbourhoods_.find(b);
+    });
+    beside.count =
+        static_cast<int8_t>(std::unique(beside.nodes, beside.nodes + beside.count,
+                                        [&](int32_t a, int32_t b) {
+                                          return neighbourhoods_.find(a) == neighbourhoods_.find(b);
+                                        }) -
+                            beside.nodes);
+  }
+  if (beside.count < BesideSets::kMost) beside.nodes[beside.count] = node;
+  ++beside.count;
+}
+
+// Scores change with every eviction and every replay, for many values at once, and are read by
+// searches only: so they are brought up to date here. An id may have been reused since: to refresh
+// what is not stale does no harm.
+void Core::refresh_stale() {
+  if (!scores_are_stale_) return;
   sort_unique(stale_values_);
   for (const int32_t id : stale_values_) refresh(&values_[id]);
   stale_values_.clear();
+  arena_.rescore([&](const Block& block) {
+    const Value* value = block.value;
+    const Cost cost = value->beside.count > 0 ? score_cost(value) : block.cost;
+    COOP_DEBUG_ASSERT(cost == neighbourhood_cost(value, false));
+    return cost;
+  });
+  scores_are_stale_ = false;
 }
 
+// Asks the graph anew which sets are beside the value.
 void Core::refresh(Value* value) {
+  value->beside.count = 0;
   if (!value->is_resident() || value->arena != &arena_) return;
-  arena_.set_cost(value->offset,
-                  value->is_evictable() ? neighbourhood_cost(value, false) : kBarrier);
+  if (!value->is_evictable()) {
+    arena_.set_cost(value->offset, kBarrier);
+    return;
+  }
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+  });
+  arena_.set_cost(value->offset, score_cost(value));
+}
+
+Cost Core::score_cost(const Value* value) {
+  const BesideSets& beside = value->beside;
+  if (beside.count == BesideSets::kMany) return neighbourhood_cost(value, false);
+  Cost sum = value->record->cost;
+  int32_t sets[BesideSets::kMost];
+  for (int8_t i = 0; i < beside.count; ++i) {
+    sets[i] = neighbourhoods_.find(beside.nodes[i]);
+    // They may have become one since.
+    if (std::find(sets, sets + i, sets[i]) == sets + i) sum += neighbourhoods_.cost(sets[i]);
+  }
+  return sum;
 }
 
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {

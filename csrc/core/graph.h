@@ -38,6 +38,16 @@ struct Edge {
   Edge* next = nullptr;
 };
 
+// The evicted neighbourhoods beside a value, by any node of each. Sets unite and change their sums
+// all the time, and a node still finds its set.
+struct BesideSets {
+  static constexpr int8_t kMost = 4;
+  static constexpr int8_t kMany = kMost + 1;  // too many to list: the graph has to be walked
+
+  int8_t count = 0;
+  int32_t nodes[kMost];
+};
+
 struct Value {
   Storage* storage = nullptr;  // null once the storage died or was written again
   Record* record = nullptr;    // null: a root, or a temporary of the running operator
@@ -50,6 +60,7 @@ struct Value {
   int32_t locks = 0;
   int32_t lock_index = -1;             // its place in Core's list of locked values
   int32_t neighbourhood = -1;          // its node in Neighbourhoods while it is evicted
+  BesideSets beside;                   // evicted neighbourhoods that its score counts
   int32_t output_index = 0;            // its place in record->outputs
   int32_t id = 0;                      // slot in Core's table; reused
   int64_t serial = 0;                  // unique, in order of creation

@@ -18,22 +18,20 @@ int32_t Neighbourhoods::add(Cost cost) {
   fresh.next = node;
   fresh.num_members = 1;
   fresh.cost = cost;
-  fresh.border.clear();
   return node;
 }
 
-bool Neighbourhoods::remove(int32_t node, Cost cost) {
+void Neighbourhoods::remove(int32_t node, Cost cost) {
   const int32_t root = find(node);
   Node& set = nodes_[root];
   set.cost -= cost;
-  if (--set.num_members > 0) return false;
+  if (--set.num_members > 0) return;
   int32_t member = root;
   do {
     const int32_t next = nodes_[member].next;
     unused_.push_back(member);
     member = next;
   } while (member != root);
-  return true;
 }
 
 void Neighbourhoods::unite(int32_t a, int32_t b) {
@@ -47,17 +45,6 @@ void Neighbourhoods::unite(int32_t a, int32_t b) {
   into.cost += from.cost;
   into.num_members += from.num_members;
   std::swap(into.next, from.next);
-  if (into.border.size() < from.border.size()) into.border.swap(from.border);
-  into.border.insert(into.border.end(), from.border.begin(), from.border.end());
-  from.border.clear();
-}
-
-int32_t Neighbourhoods::find(int32_t node) {
-  while (nodes_[node].parent != node) {
-    nodes_[node].parent = nodes_[nodes_[node].parent].parent;
-    node = nodes_[node].parent;
-  }
-  return node;
 }
 
 bool Neighbourhoods::first_in_round(int32_t root) {

@@ -17,15 +17,17 @@ class Neighbourhoods {
  public:
   // A new set of one member; returns its node.
   int32_t add(Cost cost);
-  // True when the set has no member left and is gone.
-  bool remove(int32_t node, Cost cost);
+  // The last member that leaves a set takes its nodes along.
+  void remove(int32_t node, Cost cost);
   void unite(int32_t a, int32_t b);
-  int32_t find(int32_t node);
+  int32_t find(int32_t node) {
+    while (nodes_[node].parent != node) {
+      nodes_[node].parent = nodes_[nodes_[node].parent].parent;
+      node = nodes_[node].parent;
+    }
+    return node;
+  }
   Cost cost(int32_t root) const { return nodes_[root].cost; }
-
-  // Ids of values beside the set whose score depends on it. May hold stale ids: a refresh of a
-  // value's score is exact for whatever value has that id now.
-  std::vector<int32_t>& border(int32_t root) { return nodes_[root].border; }
 
   // True the first time `root` is seen in the current round; used to sum over distinct sets.
   void begin_round() { ++round_; }
@@ -40,7 +42,6 @@ class Neighbourhoods {
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
     int64_t round = 0;
     Cost cost = 0;
-    std::vector<int32_t> border;
   };
 
   std::vector<Node> nodes_;
