@@ -157,7 +157,7 @@ def test_long_names_stay_in_their_table_and_ticks_tell_themselves_apart(
     page.open(tmp_path / "long.html")
     tables = "[...document.querySelectorAll('.tables > div')]"
     assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0, 0, 0]
-    # All that is written on the arena's canvas, in a view of a hundredth of the time.
+    # All that is written on the arena's canvas, in a view of a thousandth of the time.
     page.run(
         """(() => {
           window.written = [];
@@ -165,7 +165,7 @@ def test_long_names_stay_in_their_table_and_ticks_tell_themselves_apart(
           const write = context.fillText.bind(context);
           context.fillText = (text, x, y) => { written.push(text); write(text, x, y); };
           const { t1 } = coopReport.home;
-          coopReport.setView({ t0: t1 * 0.98, t1: t1 * 0.99 });
+          coopReport.setView({ t0: t1 * 0.98, t1: t1 * 0.981 });
         })()"""
     )
     page.wait("written.length")
