@@ -210,8 +210,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     models = tuple(args.models.split(","))
+    ratios = [float(ratio) for ratio in args.ratios.split(",")]
     rows = {
-        "identical": lambda: identical(models, list(map(float, args.ratios.split(","))), args.at_once),
+        "identical": lambda: identical(models, ratios, args.at_once),
         "full": lambda: full(models, args.rounds),
         "curve": lambda: curve(models, args.steps),
         "limits": lambda: limits(args.at_once),
