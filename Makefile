@@ -92,12 +92,14 @@ build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc
 # build there. Python does not give back all it allocates: no leaks are looked for.
 SANITIZED := build/sanitize/tree
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)
+SANITIZED_PY = cd $(SANITIZED) && LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=print_stacktrace=1 COOP_DEBUG=1 $(abspath $(PY))
 sanitize-torch: venv build/sanitize/.stamp-extension  ## run the engine's tests and random programs under ASan and UBSan
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
-	@cp -r coop tests pyproject.toml $(SANITIZED) && rm -f $(SANITIZED)/coop/*.so
+	@cp -r coop csrc tests pyproject.toml setup.py $(SANITIZED) && rm -f $(SANITIZED)/coop/*.so
 	@cp build/sanitize/extension/coop/*.so $(SANITIZED)/coop
-	cd $(SANITIZED) && LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-		COOP_DEBUG=1 $(abspath $(PY)) -m pytest --capture=sys -m debug_build tests/engine tests/fuzz
+	$(SANITIZED_PY) -m pytest --capture=sys -m debug_build tests/engine tests/fuzz
+	$(SANITIZED_PY) -m tests.fuzz --operators 40000
 build/sanitize/.stamp-extension: $(VENV_STAMP) $(NATIVE)
 	@mkdir -p $(@D) && echo "compiling the extension (sanitized): many minutes the first time"
 	@COOP_DEBUG=1 CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(PY) setup.py --quiet build_ext \
