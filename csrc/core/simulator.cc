@@ -141,7 +141,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
   record->index = index;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
-  for (int attempt = 1;; ++attempt) {
+  for (int attempt = 0;;) {
     bool repeatable = true;
     try {
       begin(op, inputs);
@@ -156,7 +156,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
       }
       break;
     } catch (const OutOfBudget&) {
-      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), attempt)) throw;
+      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), &attempt)) throw;
     }
   }
   // What the operator read, and so what its record reads.
