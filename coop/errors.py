@@ -57,8 +57,14 @@ def make_out_of_budget_error(
     ]
     lines += [f"Pinned: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
     sufficient = shortage["sufficient_budget_bytes"]
+    least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
+    smallest = (
+        f"{_exact(least)}, if all of that lay together; as it lies, {_exact(sufficient)} would"
+    )
+    if format_bytes(least) == format_bytes(sufficient):
+        smallest = _exact(sufficient)
     lines += [
-        f"The smallest budget that would have passed this point: {_exact(sufficient)}.",
+        f"The smallest budget that can pass this point: {smallest}.",
         f"Try: (1) a budget of {sufficient}, or a little more, for what comes after this point;",
         f"     (2) a smaller batch or sequence{_smaller(shortage)};",
         f"     (3) {_fewer(shortage)}.",

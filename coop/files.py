@@ -17,8 +17,12 @@ def why_not_writable(path: str | Path) -> str:
         return f"cannot write {str(path)!r}: it is not a regular file"
     if not path.parent.is_dir():
         return f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}"
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        return f"cannot write {str(path)!r}: the directory {str(path.parent)!r} is not writable"
+    try:
+        # Only trying tells: root may write anywhere, but not into /proc or a read-only file system.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        where = f"no file can be made in {str(path.parent)!r}"
+        return f"cannot write {str(path)!r}: {where} ({error.strerror})"
     return ""
 
 
@@ -37,6 +41,8 @@ def write_whole(path: str | Path, content: bytes) -> None:
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(f"cannot write {str(path)!r}: {error.strerror}") from None
         raise

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
@@ -50,6 +51,12 @@ def _a_number(dtype: torch.dtype) -> bool | int | float:
     return 1.0 if dtype.is_floating_point else 1
 
 
+def _numbers(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """What reads all of a tensor gets."""
+    with _disable_current_modes():
+        return torch.full(tensor.shape, _a_number(tensor.dtype), dtype=tensor.dtype).numpy()
+
+
 class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """torch's fake tensors, with numbers for those who read one; an engine sees the operators."""
 
@@ -80,11 +87,14 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return run()
         return self.engine.dispatch(schema.name, schema.overload_name, args, kwargs, run)
 
+    def __deepcopy__(self, memo: Any) -> _FakeMode:
+        return self  # a tensor's copy is of the same kind
+
 
 class _OneDevice(TorchFunctionMode):
     """Every device is the fake one, and every tensor that comes from outside becomes fake."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: _FakeMode) -> None:
         super().__init__()
         self.mode = mode
 
@@ -92,6 +102,8 @@ class _OneDevice(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if self.mode.running:
+            return func(*args, **kwargs)  # torch's own, on the way to a fake tensor
         if func is torch.Tensor.cuda or func is torch.Tensor.cpu:
             return args[0]
         if getattr(func, "__name__", "") in ("pin_memory", "record_stream"):
@@ -99,8 +111,9 @@ class _OneDevice(TorchFunctionMode):
         if func in _READERS and not isinstance(args[0], FakeTensor):
             with _disable_current_modes():  # there is data: the shape of a tree, say
                 return func(*args, **kwargs)
-        if func is torch.Tensor.tolist:
-            return torch.full(args[0].shape, _a_number(args[0].dtype)).numpy(force=True).tolist()
+        if func is torch.Tensor.tolist or func is torch.Tensor.numpy:
+            numbers = _numbers(args[0])
+            return numbers if func is torch.Tensor.numpy else numbers.tolist()
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
         kwargs.pop("pin_memory", None)

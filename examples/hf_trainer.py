@@ -1,6 +1,6 @@
 """A Hugging Face `Trainer` inside a budget; its log lines say what that costs.
 
-pip install 'torch-coop[hf]'
+pip install transformers accelerate
 python examples/hf_trainer.py
 """
 

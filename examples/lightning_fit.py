@@ -1,6 +1,6 @@
 """A Lightning `Trainer` inside a budget; what that costs is logged with the other metrics.
 
-pip install 'torch-coop[lightning]'
+pip install lightning
 python examples/lightning_fit.py
 """
 

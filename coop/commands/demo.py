@@ -211,7 +211,8 @@ def _print(rows: list[Row], machine: str) -> None:
             f"{row.final_loss:.4f}",
             ("yes" if row.identical else "NO") if row.budget_bytes else "",
         )
-    Console(highlight=False).print(table)
+    # Wider than a narrow terminal, where its lines wrap: cut off, it would say nothing.
+    Console(highlight=False, soft_wrap=True, width=100).print(table)
     print("identical: every loss and every weight, to the last bit")
     for row in rows:
         if not row.fitted:

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"
-REINSTALL = "pip install --no-build-isolation -e ."
+# For the Python that is looked at, from any folder.
+INSTALL = f"{shlex.quote(sys.executable)} -m pip install"
+CHECKOUT = shlex.quote(str(Path(__file__).resolve().parents[2]))
+REINSTALL = f"{INSTALL} --no-build-isolation -e {CHECKOUT}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def _packages() -> Iterator[Finding]:
         try:
             module = importlib.import_module(name)
         except ImportError as error:
-            yield Finding(name, BROKEN, f"cannot be imported: {error}", f"pip install {name}")
+            yield Finding(name, BROKEN, f"cannot be imported: {error}", f"{INSTALL} {name}")
         else:
             version = getattr(module, "__version__", None) or _version(name)
             yield Finding(name, OK, f"{version} ({Path(str(module.__file__)).parent})")
@@ -81,8 +85,7 @@ def _extension() -> Iterator[Finding]:
         native = importlib.import_module("coop._native")._C
     except ImportError as error:
         text = str(error).removeprefix("coop's native extension ").split(": run `")[0]
-        checkout = Path(__file__).resolve().parents[2]
-        yield Finding("extension", BROKEN, text, f"cd {checkout} && {REINSTALL}")
+        yield Finding("extension", BROKEN, text, REINSTALL)
         if shutil.which(os.environ.get("CXX", "c++")) is None:
             yield Finding("compiler", BROKEN, "no C++ compiler", "apt-get install g++")
         return
@@ -197,14 +200,13 @@ def _in_another_process(device: str) -> dict[str, Any]:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, name, use in (
-        ("plot", "matplotlib", "PNG stills of reports"),
-        ("hf", "transformers", "coop.integrations.hf"),
+    for name, packages, use in (
+        ("matplotlib", "matplotlib", "PNG stills of reports and plans"),
+        ("transformers", "transformers accelerate", "coop.integrations.hf"),
         ("lightning", "lightning", "coop.integrations.lightning"),
     ):
         if importlib.util.find_spec(name) is None:
-            fix = f"pip install '.[{extra}]'"
-            yield Finding(name, MISSING, f"optional, for {use}", fix)
+            yield Finding(name, MISSING, f"optional, for {use}", f"{INSTALL} {packages}")
         else:
             yield Finding(name, OK, f"{_version(name)}, for {use}")
 

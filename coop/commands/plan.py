@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coop.commands._arguments import output_path, size
-from coop.commands.run import WrongInput, script_program
+from coop.commands.run import WrongInput, print_traceback, script_program
 from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
 from coop.pretend import DataDependentError
 from coop.profiles import devices, get_device
@@ -28,6 +28,10 @@ A script runs without the hardware and without memory: nothing is computed, a GP
 what reads a number gets 1. Where an argument of the script contains {batch}, --batch-for BYTES
 finds the largest batch: coop plan --batch-for 24GiB train.py --batch-size {batch}
 """
+
+
+class ScriptFailed(Exception):
+    """The script raised; its traceback is printed already."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plans and prints. Exit code 1: nothing fits."""
+    """Plans and prints. Exit code 1: nothing fits, or the script failed."""
     try:
+        if args.picture is not None and importlib.util.find_spec("matplotlib") is None:
+            raise WrongInput("--picture needs matplotlib: pip install matplotlib")
         if args.device is not None:
             get_device(args.device)
         if args.picture is not None and importlib.util.find_spec("matplotlib") is None:
@@ -81,14 +87,21 @@ def run(args: argparse.Namespace) -> int:
     except (TraceError, WrongInput, DataDependentError, ValueError) as error:
         print(f"coop plan: {error}", file=sys.stderr)
         return 2
-    if args.picture is not None:
-        from coop.report.curve import save_curve
-
-        save_curve(result, args.picture)
+    except ScriptFailed as error:
+        print(f"coop plan: {error}", file=sys.stderr)
+        return 1
     if args.json:
         print(json.dumps(result.as_json()))
     else:
         _print(result)
+    if args.picture is not None:
+        from coop.report.curve import save_curve
+
+        try:
+            save_curve(result, args.picture)
+        except OSError as error:
+            print(f"coop plan: {error}", file=sys.stderr)
+            return 1
     return 0 if any(point.fits for point in result.points) else 1
 
 
@@ -109,18 +122,35 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
     device = args.device or DEFAULT_DEVICE
     before = sys.argv, sys.path[:], sys.modules["__main__"]
     sys.argv = [args.target, *arguments]
-    with tempfile.TemporaryDirectory() as folder:
+    exit_code: int | str | None = 0
+    try:
         with (
             record_without_hardware(device=device, comment=" ".join(sys.argv)) as recorded,
             contextlib.redirect_stdout(sys.stderr),  # what the script prints is not the plan
-            contextlib.suppress(SystemExit),
         ):
-            program()
+            try:
+                program()
+            except SystemExit as end:
+                exit_code = end.code
+            except DataDependentError:
+                raise
+            except Exception as error:
+                print_traceback(error)
+                raise ScriptFailed(
+                    f"{args.target} failed; if it works with the hardware, record it there: "
+                    f"python -m coop run --budget BYTES --trace FILE.jsonl {args.target}"
+                ) from None
+    finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = before
-        header, entries = recorded
-        file = path or Path(folder) / (Path(args.target).stem + ".jsonl")
+    header, entries = recorded
+    with tempfile.TemporaryDirectory() as folder:
+        file = path or Path(folder) / "trace.jsonl"
         write_recorded(file, header, bytes(entries))
-        return replace(read_trace(file), path=args.target)
+        trace = replace(read_trace(file), path=args.target if path is None else str(path))
+    if trace.num_operators == 0:
+        ended = f"; it ended with {exit_code!r}" if exit_code else ""
+        raise WrongInput(f"{args.target} ran no operator of torch{ended}")
+    return trace
 
 
 def _run_batches(args: argparse.Namespace) -> int:

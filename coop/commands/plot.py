@@ -7,6 +7,7 @@ from pathlib import Path
 from coop.bench.cells import BenchError
 from coop.bench.results import Results
 from coop.bench.tables import markdown
+from coop.files import write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         for path in _draw(results, args.out or args.results.parent):
             print(path)
         if args.tables is not None:
-            args.tables.write_text(markdown(results))
+            write_whole(args.tables, markdown(results).encode())
             print(args.tables)
     except (BenchError, OSError) as error:
         print(f"coop plot: {error}", file=sys.stderr)
@@ -39,9 +40,7 @@ def _draw(results: Results, folder: Path) -> list[Path]:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
-        raise BenchError(
-            "this needs matplotlib: `pip install matplotlib`, or install torch-coop[plot]"
-        ) from None
+        raise BenchError("a picture needs matplotlib: pip install matplotlib") from None
     folder.mkdir(parents=True, exist_ok=True)
     paths = figures.draw(results, folder)
     if not paths:

@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         budget = _budget(args.budget)
         device = _device(args.device)
         policy = _policy(args.policy)
+        if device == "cpu" and budget.strip().endswith("%"):
+            raise WrongInput(f"{budget!r}: a share is of a GPU's free memory; here give bytes")
         if args.script is None:
             raise WrongInput("nothing to run: give a script, or -m and a module, after the options")
         program = _module(args.script) if args.module else script_program(args.script)
@@ -104,13 +106,12 @@ def run(args: argparse.Namespace) -> int:
             print("coop run: interrupted", file=sys.stderr)
     except BaseException as error:
         exit_code = 1
-        error.__traceback__ = _without_own_frames(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
+        print_traceback(error)
         if isinstance(error, coop.OutOfBudgetError):
             enough = error.shortage["sufficient_budget_bytes"]
             print(
-                f"coop run: out of budget; --budget {enough} ({format_bytes(enough)}) "
-                "passes this point",
+                f"coop run: out of budget; try --budget {enough} ({format_bytes(enough)}); "
+                f"`coop plan {args.script}` says what all of it needs",
                 file=sys.stderr,
             )
     seconds = time.perf_counter() - begin
@@ -213,13 +214,17 @@ def _discard(_: object) -> None:
     pass
 
 
-def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The script's frames: what a traceback shows without coop."""
-    own = (__file__, runpy.__file__, "<frozen runpy>")
-    rest = traceback
-    while rest is not None and rest.tb_frame.f_code.co_filename in own:
+def print_traceback(error: BaseException) -> None:
+    """What a script's failure shows without coop: from the script's first frame on."""
+    commands = str(Path(__file__).parent)
+    rest = error.__traceback__
+    while rest is not None:
+        file = rest.tb_frame.f_code.co_filename
+        if not file.startswith(commands) and file not in (runpy.__file__, "<frozen runpy>"):
+            break
         rest = rest.tb_next
-    return rest
+    error.__traceback__ = rest
+    sys.excepthook(type(error), error, rest)
 
 
 def _die_of_interrupt() -> NoReturn:

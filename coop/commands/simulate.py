@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
         budget_bytes = args.budget or int(args.ratio * peak_without_limit(trace))
         result = simulate(trace, budget_bytes, options)
     except TraceError as error:
-        print(error, file=sys.stderr)
+        print(f"coop simulate: {error}", file=sys.stderr)
         return 2
     except ValueError as error:  # a budget smaller than one block
-        print(f"{args.trace}: {error}", file=sys.stderr)
+        print(f"coop simulate: {args.trace}: {error}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps(result.as_json()))

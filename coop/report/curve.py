@@ -23,7 +23,7 @@ def save_curve(plan: Plan, path: str | Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("a picture needs matplotlib: pip install 'torch-coop[plot]'") from None
+        raise ImportError("a picture needs matplotlib: pip install matplotlib") from None
     figure = Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

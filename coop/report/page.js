@@ -72,6 +72,17 @@ function timeText(ns) {
   const [size, unit] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "µs"] : [1, "ns"];
   return +(ns / size).toPrecision(3) + " " + unit;
 }
+// Of an axis: as many digits as tell one tick from the next.
+function timeTick(ns, tick) {
+  const [size, unit] = view.t1 >= 1e9 ? [1e9, "s"] : view.t1 >= 1e6 ? [1e6, "ms"] : view.t1 >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+  return ns === 0 ? "0" : (ns / size).toFixed(Math.max(Math.ceil(Math.log10(size / tick)), 0)) + " " + unit;
+}
+function addressTick(bytes, tick) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (unit < 4 && view.a1 >= 1024 ** (unit + 1) && tick * 8 >= 1024 ** (unit + 1)) unit++;
+  return bytes / 1024 ** unit + " " + units[unit];
+}
 const percent = (x) => (100 * x).toFixed(1) + "%";
 const color = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 function element(tag, text, parent) {
@@ -225,7 +236,7 @@ function addressAxis(strip) {
   for (let a = Math.ceil(view.a0 / tick) * tick; a <= view.a1; a += tick) {
     const y = plot.y + plot.h * (1 - (a - view.a0) / span);
     context.fillRect(plot.x - 4, y, 4, 1);
-    if (y > plot.y + 20 && y < plot.y + plot.h - 14) context.fillText(bytesText(a), plot.x - 6, y + 4);
+    if (y > plot.y + 20 && y < plot.y + plot.h - 14) context.fillText(addressTick(a, tick), plot.x - 6, y + 4);
   }
 }
 
@@ -240,7 +251,7 @@ function timeAxis(strip) {
   for (let t = Math.ceil(view.t0 / tick) * tick; t <= view.t1; t += tick) {
     const x = X(t, plot);
     context.fillRect(x, plot.y + plot.h, 1, 4);
-    if (x < plot.x + plot.w - 20) context.fillText(timeText(t), x, plot.y + plot.h + 15);
+    if (x < plot.x + plot.w - 20) context.fillText(timeTick(t, tick), x, plot.y + plot.h + 15);
   }
 }
 
@@ -462,15 +473,32 @@ function header() {
     `policy ${facts.policy}, on ${facts.device}. The numbers are of the whole session.`;
   const overhead = s.compute_ns ? s.replay_ns / s.compute_ns : 0;
   const numbers = [
-    ["budget", bytesText(s.budget_bytes)], ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`],
-    ["steps", s.num_steps], ["operators", s.num_operators], ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`],
-    ["recomputations", s.num_replays], ["overhead, estimated", percent(overhead)], ["fragmentation", percent(s.fragmentation)],
-    ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0], ["copies", s.num_copies],
+    ["budget", bytesText(s.budget_bytes), "the size of the arena: all the memory there is"],
+    ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`, "the most bytes held at one time"],
+    ["steps", s.num_steps, "of the optimizer"],
+    ["operators", s.num_operators, "that the program asked for"],
+    ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`, "values whose bytes were given up for others"],
+    ["recomputations", s.num_replays, "operators that ran again, to bring a value back"],
+    ["overhead, estimated", percent(overhead), "cost of the recomputations / of the operators that the program asked for"],
+    ["fragmentation", percent(s.fragmentation), "the share of the budget that was free when something had to be evicted, on average"],
+    ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0, "for the cheapest neighbours to evict"],
+    ["copies", s.num_copies, "of bytes that were overwritten while a value still depended on them"],
   ];
-  for (const [name, value] of numbers) {
+  for (const [name, value, meaning] of numbers) {
     const part = element("div", "", document.getElementById("numbers"));
+    part.title = meaning;
     element("dt", name, part);
     element("dd", value, part);
+  }
+  const own = [
+    ["recomputed", "hatched, with a green edge where the value came back"],
+    ["ends with an eviction", "a red edge: the bytes were given up, and recomputed if they were needed again"],
+    ["pinned", "a black edge: may not be evicted; the table below says why"],
+  ];
+  const words = document.querySelector("#words dl");
+  for (const [name, meaning] of [...CLASSES.map(({ name, text }) => [name, text]), ...own, ...numbers.map(([name, , meaning]) => [name, meaning])]) {
+    element("dt", name, words);
+    element("dd", meaning, words);
   }
   if (facts.failures.length) {
     const failure = document.getElementById("failure");
@@ -533,7 +561,7 @@ function tables() {
     top.map((row) => [row.operator, row.runs, row.replays, timeText(row.replay_ns), { share: row.replay_ns / total }]),
     "nothing was recomputed");
   table("most-recomputed", ["operator", "asked for by", "step", "bytes", "recomputed", "time again"],
-    facts.most_recomputed.map((row) => [row.operator, facts.sources[row.source]?.[0] ?? "", row.step + 1, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
+    facts.most_recomputed.map((row) => [row.operator, facts.sources[row.source]?.[0] ?? "", row.step, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
     "nothing was recomputed");
   table("pins", ["reason", "operator", "blocks", "most at once", "at the end"],
     facts.pins.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),

@@ -37,9 +37,7 @@ def save_still(
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
-        raise ImportError(
-            "a still picture needs matplotlib: pip install 'torch-coop[plot]'"
-        ) from None
+        raise ImportError("a still picture needs matplotlib: pip install matplotlib") from None
     timeline = make_timeline(recording)
     budget = recording.stats["budget_bytes"]
     figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, layout="constrained")

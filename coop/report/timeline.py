@@ -109,7 +109,7 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
         forced=_forced(events, clock, held, int(recording.stats["budget_bytes"])),
         steps=list(zip(clock[steps].tolist(), events["value"][steps].tolist(), strict=True)),
         by_operator=_by_operator(events, recording.operator_names),
-        most_recomputed=_most_recomputed(events, recording.operator_names),
+        most_recomputed=_most_recomputed(events, recording),
         pins=_pins(events, recording),
     )
 
@@ -305,22 +305,24 @@ def _by_operator(events: Array, names: list[str]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["replay_ns"], row["operator"]))
 
 
-def _most_recomputed(events: Array, names: list[str], count: int = 10) -> list[dict[str, Any]]:
+def _most_recomputed(events: Array, recording: Recording, count: int = 10) -> list[dict[str, Any]]:
     replays = events[events["kind"] == EventKind.REPLAY]
     values, first, times = np.unique(replays["value"], return_index=True, return_counts=True)
     steps = np.flatnonzero(events["kind"] == EventKind.STEP)
+    # By the session's count, whenever the recording began; the last one may not have ended.
+    numbers = np.append(events["value"][steps], int(recording.stats["num_steps"]) + 1)
     positions = np.flatnonzero(events["kind"] == EventKind.REPLAY)
     cost = replays["amount"][first] * times
     order = np.lexsort((values, -cost, -times))[:count]
     return [
         {
             "value": int(values[i]),
-            "operator": _name(names, int(replays["op"][first[i]])),
+            "operator": _name(recording.operator_names, int(replays["op"][first[i]])),
             "source": int(replays["source"][first[i]]),
             "bytes": int(replays["bytes"][first[i]]),
             "replays": int(times[i]),
             "replay_ns": int(cost[i]),
-            "step": int(np.searchsorted(steps, positions[first[i]])),
+            "step": int(numbers[np.searchsorted(steps, positions[first[i]])]),
         }
         for i in order.tolist()
     ]

@@ -208,7 +208,10 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
     }
   }
   num_storages_.fetch_sub(1, std::memory_order_relaxed);
+  // As the program counts: without the header that begins a block.
   failure->shortage.wanted = bytes;
+  failure->shortage.largest_window =
+      std::max<Bytes>(failure->shortage.largest_window - header_bytes_, 0);
   ++failed_allocations().count;
   failed_allocations().last = failure->shortage;
   // Inside an operator torch's own code may handle it; run() and replay() do otherwise.

@@ -117,7 +117,7 @@ def test_a_malformed_trace_ends_with_one_line_and_code_2(tmp_path: Path) -> None
     )
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert ran.stderr == f"{path}:2: bytes must not be negative, not -5\n"
+    assert ran.stderr == f"coop simulate: {path}:2: bytes must not be negative, not -5\n"
 
 
 def test_a_budget_smaller_than_a_block_is_refused(
@@ -125,7 +125,7 @@ def test_a_budget_smaller_than_a_block_is_refused(
 ) -> None:
     code, out, err = run(capsys, trace, "--budget", 10)
     assert (code, out) == (2, "")
-    assert err == f"{trace}: a budget of 10 bytes is smaller than one block\n"
+    assert err == f"coop simulate: {trace}: a budget of 10 bytes is smaller than one block\n"
 
 
 @pytest.mark.parametrize("policy", ["coop", "dtr", "dte"])

@@ -72,7 +72,7 @@ def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
     (row,) = (row for row, line in enumerate(lines) if " extension " in line)
     assert lines[row].startswith("broken  extension     coop._C is not built for this Python (")
     assert lines[row + 1].strip() == (
-        f"fix: cd {tmp_path} && pip install --no-build-isolation -e ."
+        f"fix: {sys.executable} -m pip install --no-build-isolation -e {tmp_path}"
     )
 
 

@@ -5,6 +5,7 @@ The screenshots are kept in `build/screenshots`, to be looked at.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,33 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     page.next_frame()
     assert ROOT_COLOR not in colors_of(page, "arena")
     assert page.errors == []
+
+
+def test_long_names_stay_in_their_table_and_ticks_tell_themselves_apart(
+    page: Page, tmp_path: Path
+) -> None:
+    """One table was drawn over the next; zoomed in, all times were the same."""
+    recording = small_recording()
+    names = [f"{name}_flash_attention_for_cpu_backward" for name in recording.operator_names]
+    save_report(dataclasses.replace(recording, operator_names=names), tmp_path / "long.html")
+    page.open(tmp_path / "long.html")
+    tables = "[...document.querySelectorAll('.tables > div')]"
+    assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0, 0, 0]
+    # All that is written on the arena's canvas, in a view of a thousandth of the time.
+    page.run(
+        """(() => {
+          window.written = [];
+          const context = document.getElementById("arena").getContext("2d");
+          const write = context.fillText.bind(context);
+          context.fillText = (text, x, y) => { written.push(text); write(text, x, y); };
+          const { t1 } = coopReport.home;
+          coopReport.setView({ t0: t1 * 0.98, t1: t1 * 0.981 });
+        })()"""
+    )
+    page.wait("written.length")
+    times = page.run("written.filter(text => text.endsWith(' ms'))")
+    assert len(times) > 4
+    assert len(set(times)) == len(times)
 
 
 def test_out_of_budget_is_told_in_the_report(page: Page, tmp_path: Path, screenshots: Path) -> None:

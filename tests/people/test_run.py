@@ -122,17 +122,17 @@ def test_a_budget_that_is_too_small_is_explained_and_reported(
     ran = coop_command("run", "--budget", "1MiB", "--report", "out.html", "train.py")
     assert ran.returncode == 1
     assert "coop.errors.OutOfBudgetError: coop: aten::" in ran.stderr
-    assert "The smallest budget that would have passed this point: " in ran.stderr
+    assert "The smallest budget that can pass this point: " in ran.stderr
     lines = ran.stderr.splitlines()
     (row,) = (row for row, line in enumerate(lines) if line.startswith("Try: "))
     assert re.fullmatch(r"Try: \(1\) a budget of \d+, or a little more, .*;", lines[row])
     assert re.fullmatch(r"     \(2\) a smaller batch or sequence.*;", lines[row + 1])
     assert re.fullmatch(r"     \(3\) .*\.", lines[row + 2])
     enough = lines[row].split()[5].rstrip(",")
-    assert lines[row + 3].startswith(f"coop run: out of budget; --budget {enough} (")
+    assert lines[row + 3].startswith(f"coop run: out of budget; try --budget {enough} (")
     assert ran.stderr.splitlines()[-1] == f"coop: wrote {tmp_path}/out.html"
     report = (tmp_path / "out.html").read_text()
-    assert "The smallest budget that would have passed this point: " in report
+    assert "The smallest budget that can pass this point: " in report
 
 
 NOT_A_SIZE = (
@@ -196,7 +196,17 @@ NOT_A_SIZE = (
             {},
             "argument --budget: a size must be at least 1 byte, not '0'",
         ),
-        (["--budget", "80%", "--device", "cpu", "train.py"], {}, f"'80%' {NOT_A_SIZE}"),
+        (
+            ["--budget", "80%", "--device", "cpu", "train.py"],
+            {},
+            "'80%': a share is of a GPU's free memory; here give bytes",
+        ),
+        (
+            ["--budget", "1MiB", "--report", "/proc/r.html", "train.py"],
+            {},
+            "argument --report: cannot write '/proc/r.html': "
+            "no file can be made in '/proc' (No such file or directory)",
+        ),
         (
             ["--budget", "1000TiB", "--device", "cpu", "train.py"],
             {},
@@ -331,4 +341,4 @@ def test_unwritable_folders_are_found_before_the_run(
     folder.mkdir(mode=0o500)
     ran = coop_command("run", "--budget", "1MiB", "--report", folder / "r.html", "train.py")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.endswith(f"the directory '{folder}' is not writable\n")
+    assert ran.stderr.endswith(f"no file can be made in '{folder}' (Permission denied)\n")

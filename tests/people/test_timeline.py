@@ -80,6 +80,16 @@ def test_the_curve_has_the_peak_and_the_fragmentation_is_the_statistics_one(
     assert [number for _, number in timeline.steps] == [1, 2, 3]
 
 
+def test_steps_are_the_sessions_own_when_the_recording_began_late() -> None:
+    """They were counted from the recording's first: the report's picture said otherwise."""
+    with coop.budget("9MiB") as session:
+        session.on_step(lambda step: session.record_events() if step["step"] == 2 else None)
+        train_a_little(num_steps=4)
+        timeline = make_timeline(session.recording())
+    assert [number for _, number in timeline.steps] == [3, 4]
+    assert {row["step"] for row in timeline.most_recomputed} == {3, 4}
+
+
 def test_the_pinned_tensor_is_listed_with_its_reason(timeline: Timeline) -> None:
     assert timeline.pins == [
         {

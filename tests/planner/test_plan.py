@@ -332,17 +332,38 @@ def test_the_command_plans_a_script(in_process: InProcess, tmp_path: Path) -> No
     code, out, err = in_process("plan", "--policies", "coop", "--json", str(script), "4096")
     assert (code, err) == (0, "loss 1.0\nloss 1.0\n")
     assert json.loads(out)["num_steps"] == 2
+    code, out, _ = in_process("plan", "--policies", "coop", str(script), "64")
+    assert (code, out.splitlines()[0].split(" on ")[0]) == (0, str(script))
     code, out, _ = in_process("plan", "--batch-for", "1GiB", "--json", str(script), "{batch}")
     assert code == 0
     assert json.loads(out)["batch_size"] > 4096
 
 
-def test_a_script_that_does_nothing_is_told_so(in_process: InProcess, tmp_path: Path) -> None:
-    script = tmp_path / "empty.py"
-    script.write_text("print('hello')\n")
-    code, out, err = in_process("plan", str(script))
-    message = f"coop plan: {script} ran no operators: there is nothing to plan\n"
-    assert (code, out, err) == (2, "", "hello\n" + message)
+def test_a_script_that_fails_shows_its_own_frames_and_what_to_do(
+    in_process: InProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("def fail():\n    raise OSError('no data')\n\nfail()\n")
+    code, out, err = in_process("plan", "train.py")
+    assert (code, out) == (1, "")
+    lines = err.splitlines()
+    assert [line.split(", ")[1:] for line in lines if line.startswith("  File")] == [
+        ["line 4", "in <module>"],
+        ["line 2", "in fail"],
+    ]
+    assert lines[-2:] == [
+        "OSError: no data",
+        "coop plan: train.py failed; if it works with the hardware, record it there: "
+        "python -m coop run --budget BYTES --trace FILE.jsonl train.py",
+    ]
+
+
+def test_a_script_without_operators_has_no_plan(in_process: InProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nsys.exit('no such option')\n")
+    assert in_process("plan", "train.py") == (
+        2,
+        "",
+        "coop plan: train.py ran no operator of torch; it ended with 'no such option'\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -175,3 +176,18 @@ def test_a_trace_has_a_price_on_another_device(tmp_path: Path) -> None:
     cost = simulate(there, budget).stats["compute_ns"]
     assert cost == round(ones + profile.launch_ns) + round(product + profile.launch_ns)
     assert simulate(here, budget).stats["compute_ns"] > 10 * cost
+
+
+def test_without_hardware_layers_are_copied_and_numpy_comes_and_goes() -> None:
+    """`nn.Transformer` copies its layers; both were errors of torch's fake tensors."""
+
+    def train() -> None:
+        layer = torch.nn.TransformerEncoderLayer(64, 2, 64, batch_first=True)
+        model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        out = model(torch.from_numpy(np.zeros((8, 16, 64), dtype=np.float32)))
+        out.sum().backward()
+        assert out.detach().numpy().shape == (8, 16, 64)
+        assert out[0, 0].tolist() == [1.0] * 64
+
+    trace = coop.record_function(train)
+    assert trace.num_operators > 100
