@@ -23,8 +23,8 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators test-simulator fuzz sanitize fuzz-core no-growth lint format bench-core \
-	bench-engine bench-optimum bench demo clean
+.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
+	lint format bench-core bench-engine bench-optimum bench-plan bench demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-debug: build-debug
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
 	COOP_DEBUG=0 $(PY) -m tests.operators.survey $(OPERATORS)
 
+test-faults: build  ## let every placement of a training step fail in turn
+	COOP_DEBUG=0 $(PY) -m tests.engine.faults
+
 test-simulator: build  ## compare the simulator's decisions with the engine's on all programs, three policies, four budgets
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.planner.equality
 
@@ -74,9 +77,8 @@ no-growth: build  ## train for 10,000 steps and see that nothing grows
 	COOP_DEBUG=0 $(PY) -m tests.engine.no_growth
 
 # The core alone, which needs no torch: its fuzz drivers with random bytes, on any compiler.
-SANITIZERS := -fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero \
-	-fno-sanitize-recover=all
-DRIVER_FLAGS := -std=c++20 -O1 -g -DCOOP_DEBUG=1 -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror -Icsrc
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+DRIVER_FLAGS := $(SANITIZERS) -fsanitize=float-cast-overflow,float-divide-by-zero -std=c++20 -O1 -g -DCOOP_DEBUG=1 -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror -Icsrc
 DRIVER_SOURCES := $(wildcard csrc/core/*.cc csrc/core/*.h) tests/core/native/input.h
 SEQUENCES ?= 2000
 sanitize: build/sanitize/arena build/sanitize/core  ## run the core's fuzz drivers under ASan and UBSan
@@ -84,7 +86,24 @@ sanitize: build/sanitize/arena build/sanitize/core  ## run the core's fuzz drive
 	build/sanitize/core 1 $(SEQUENCES)
 build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(DRIVER_SOURCES)
 	@mkdir -p $(@D)
-	$(CXX) $(DRIVER_FLAGS) $(SANITIZERS) $(filter %.cc,$^) -o $@
+	$(CXX) $(DRIVER_FLAGS) $(filter %.cc,$^) -o $@
+
+# The extension (torch itself is not instrumented) runs its tests in a copy of the tree, as the debug
+# build there. Python does not give back all it allocates: no leaks are looked for.
+SANITIZED := build/sanitize/tree
+PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)
+sanitize-torch: venv build/sanitize/.stamp-extension  ## run the engine's tests and random programs under ASan and UBSan
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	@cp -r coop tests pyproject.toml $(SANITIZED) && rm -f $(SANITIZED)/coop/*.so
+	@cp build/sanitize/extension/coop/*.so $(SANITIZED)/coop
+	cd $(SANITIZED) && LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		COOP_DEBUG=1 $(abspath $(PY)) -m pytest --capture=sys -m debug_build tests/engine tests/fuzz
+build/sanitize/.stamp-extension: $(VENV_STAMP) $(NATIVE)
+	@mkdir -p $(@D) && echo "compiling the extension (sanitized): many minutes the first time"
+	@COOP_DEBUG=1 CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(PY) setup.py --quiet build_ext \
+		--build-temp build/sanitize/extension --build-lib build/sanitize/extension \
+		> build/sanitized.log 2>&1 || { cat build/sanitized.log; exit 1; }
+	@touch $@
 
 # The same drivers with libFuzzer, and the trace reader with atheris. Needs clang (Debian: clang,
 # libfuzzer-14-dev). It goes on from build/corpus.
@@ -99,7 +118,7 @@ fuzz-core: venv build build/fuzz/arena build/fuzz/core  ## fuzz the core and the
 		build/corpus/trace
 build/fuzz/%: tests/core/native/fuzz_%.cc $(DRIVER_SOURCES)
 	@mkdir -p $(@D)
-	clang++ $(DRIVER_FLAGS) $(SANITIZERS) -fsanitize=fuzzer $(filter %.cc,$^) -o $@
+	clang++ $(DRIVER_FLAGS) -fsanitize=fuzzer $(filter %.cc,$^) -o $@
 
 lint: venv  ## check formatting, style and types
 	$(PY) -m ruff check .
@@ -123,6 +142,9 @@ bench-engine: build  ## time the engine under torch, as ratios
 
 bench-optimum: build  ## distance of the policies to the optimum on small graphs, as a table
 	$(PY) -m benchmarks.optimum
+bench-plan: build  ## time the planner on traces of 10,000 and 100,000 operators
+	COOP_DEBUG=0 $(PY) -m benchmarks.plan
+
 # Goes on where it was stopped; benchmarks/results has the results of ours.
 bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figures in build/
 	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json

@@ -62,6 +62,7 @@ class SimulationResult(TypedDict):
     failed_entry: int
     # At the end of each: compute_ns, replay_ns, num_evictions, num_replays so far.
     steps: list[tuple[float, float, int, int]]
+    num_replays: list[int]  # by operator of the trace
 
 # offset, bytes, cost (None: a barrier), clock of the last access, held
 Block = tuple[int, int, float | None, float, bool]
@@ -108,7 +109,7 @@ class Trace:
     def line(self, entry: int, /) -> int: ...
     def __len__(self) -> int: ...
 
-def simulate(trace: Trace, config: Config) -> SimulationResult: ...
+def simulate(trace: Trace, config: Config, most_replay: float = ...) -> SimulationResult: ...
 
 class Simulator:
     def __init__(self, config: Config, /) -> None: ...

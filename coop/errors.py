@@ -58,7 +58,9 @@ def make_out_of_budget_error(
     lines += [f"Pinned: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
-    smallest = f"{_exact(least)}, if all of that lay together; as it lies, {_exact(sufficient)} would"
+    smallest = (
+        f"{_exact(least)}, if all of that lay together; as it lies, {_exact(sufficient)} would"
+    )
     if format_bytes(least) == format_bytes(sufficient):
         smallest = _exact(sufficient)
     lines += [

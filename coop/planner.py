@@ -40,6 +40,9 @@ DEFAULT_DEVICE = "h200"
 NUM_BUDGETS = 10
 # The smallest budget is searched down to this share of itself.
 _TOLERANCE = 0.005
+# A step that recomputes for more steps than these is of no use to anyone, and would take long to
+# simulate: near the limit of what fits it can be hundreds.
+_MOST_REPLAY = 5.0
 
 Progress = Callable[[int, int], None]  # simulations done, simulations known of
 
@@ -50,7 +53,7 @@ class Point:
 
     policy: str
     budget_bytes: int
-    fits: bool
+    fits: bool  # and recomputes for at most five steps within one
     step_ns: float  # of the last step; infinite where it does not fit
     overhead: float  # cost of the last step with recomputation / without
     num_evictions: int  # in the last step
@@ -79,7 +82,7 @@ class Plan:
     step_ns: float  # when nothing has to go
     points: tuple[Point, ...]  # by policy, then from the largest budget down
     smallest_bytes: dict[str, int]  # by policy: the smallest budget that fits, within 0.5%
-    knee_bytes: int  # below this budget, the first policy gets expensive faster
+    knee_bytes: int  # below it, the first policy gets expensive faster; 0: it fits nowhere
     checkpointed: Checkpointed | None = None
 
     def curve(self, policy: str) -> list[Point]:
@@ -115,7 +118,7 @@ def _three(points: Sequence[Point], knee_bytes: int) -> set[int]:
 
 @dataclass
 class _Sweep:
-    """Simulations on all cores, with progress."""
+    """Simulations on all cores, with progress; none is run twice."""
 
     trace: Trace
     progress: Progress | None = None
@@ -124,24 +127,28 @@ class _Sweep:
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=os.cpu_count())
     )
+    points: dict[tuple[str, int], Point] = field(default_factory=dict)
 
-    def run(self, policy: str, budget_bytes: int) -> Simulation:
+    def run(self, policy: str, budget_bytes: int) -> Point:
+        point = self.points.get((policy, budget_bytes))
+        if point is not None:
+            return point
         self.known += 1
-        result = simulate(self.trace, budget_bytes, _options(self.trace, policy))
+        point = _point(_simulate(self.trace, policy, budget_bytes))
+        self.points[policy, budget_bytes] = point
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.known)
-        return result
+        return point
 
     def smallest(self, policy: str, peak_bytes: int) -> int:
         """Whether it fits is not strictly monotonic in the budget: see `smallest_budget`."""
         low, best = 0, _rounded_up(peak_bytes * 1.02)
-        while not self.run(policy, best).fitted:  # alignment and fragmentation
+        while not self.run(policy, best).fits:  # alignment and fragmentation
             low, best = best, _rounded_up(best * 1.25)
         while best - low > max(4096, _TOLERANCE * best):
             middle = _rounded_up((best + low) / 2)
-            result = self.run(policy, middle)
-            if result.fitted:
+            if self.run(policy, middle).fits:
                 best = middle
             elif middle >= best:
                 break
@@ -150,8 +157,14 @@ class _Sweep:
         return best
 
 
-def _options(trace: Trace, policy: str) -> Options:
-    return Options(policy, alignment=trace.header.alignment)
+def _simulate(trace: Trace, policy: str, budget_bytes: int) -> Simulation:
+    options = Options(policy, alignment=trace.header.alignment)
+    return simulate(trace, budget_bytes, options, most_replay=_MOST_REPLAY)
+
+
+def _unlimited(trace: Trace, policy: str, peak_bytes: int) -> Simulation:
+    """With room for everything."""
+    return _simulate(trace, policy, _rounded_up(4 * peak_bytes + 2**26))
 
 
 def _rounded_up(num_bytes: float) -> int:
@@ -163,11 +176,10 @@ def smallest_budget(trace: Trace, policy: str = "coop") -> int:
     return _Sweep(trace).smallest(policy, peak_without_limit(trace))
 
 
-def default_budgets(smallest_bytes: int, peak_bytes: int, count: int = NUM_BUDGETS) -> list[int]:
-    """Evenly spaced from what is always enough down to the smallest that fits."""
-    top = _rounded_up(peak_bytes * 1.02)
-    step = (top - smallest_bytes) / max(count - 1, 1)
-    return [_rounded_up(top - k * step) for k in range(count - 1)] + [smallest_bytes]
+def default_budgets(smallest_bytes: int, most_bytes: int, count: int = NUM_BUDGETS) -> list[int]:
+    """Evenly spaced from the most down to the smallest."""
+    step = (most_bytes - smallest_bytes) / max(count - 1, 1)
+    return [_rounded_up(most_bytes - k * step) for k in range(count - 1)] + [smallest_bytes]
 
 
 def plan_trace(
@@ -185,30 +197,38 @@ def plan_trace(
         trace: what `coop.trace.read_trace` read.
         device: prices the operators anew for this device (`coop.profiles.devices()`, or a file
             that `python -m coop calibrate` wrote); None keeps the recorded costs.
-        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak to the smallest.
+        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak, or what the device
+            has, to the smallest that fits.
         policies: the first is the one that the advice is for.
         checkpointed: a trace of the same program with `torch.utils.checkpoint`, to compare with.
         progress: called with the numbers of simulations done and known of.
     """
     if not policies:
         raise ValueError("no policy to plan for")
+    if trace.num_operators == 0:
+        raise ValueError(f"{trace.path} ran no operators: there is nothing to plan")
     sizes = None if budgets is None else [parse_bytes(size) for size in budgets]
+    memory_bytes = 0
     if device is not None:
-        trace = trace.priced(get_device(device).profile)
-        if checkpointed is not None:
-            checkpointed = checkpointed.priced(get_device(device).profile)
+        profile, memory_bytes = get_device(device).profile, get_device(device).memory_bytes
+        trace = trace.priced(profile)
+        checkpointed = None if checkpointed is None else checkpointed.priced(profile)
     peak_bytes = peak_without_limit(trace)
     sweep = _Sweep(trace, progress)
     with sweep.pool as pool:
-        unlimited = sweep.run(policies[0], _rounded_up(4 * peak_bytes + 2**26))
+        unlimited = _unlimited(trace, policies[0], peak_bytes)
         smallest = dict(
             zip(policies, pool.map(lambda p: sweep.smallest(p, peak_bytes), policies), strict=True)
         )
         if sizes is None:
-            sizes = default_budgets(min(smallest.values()), peak_bytes)
+            fitting = min(smallest.values())
+            # What the device does not have is of no use, unless nothing else fits.
+            enough = _rounded_up(peak_bytes * 1.02)
+            most = memory_bytes // 4096 * 4096 if fitting < memory_bytes < enough else enough
+            sizes = default_budgets(fitting, most)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
-        points = tuple(pool.map(lambda cell: _point(sweep.run(*cell)), cells))
+        points = tuple(pool.map(lambda cell: sweep.run(*cell), cells))
     return Plan(
         trace=trace.path,
         device=device or trace.header.device,
@@ -226,12 +246,13 @@ def plan_trace(
 
 def _point(result: Simulation) -> Point:
     step = result.last_step
+    step_ns = step.compute_ns + step.replay_ns
     return Point(
         policy=result.options.policy,
         budget_bytes=result.stats["budget_bytes"],
         fits=result.fitted,
-        step_ns=step.compute_ns + step.replay_ns if result.fitted else math.inf,
-        overhead=1 + step.replay_ns / step.compute_ns if result.fitted else math.inf,
+        step_ns=step_ns if result.fitted else math.inf,
+        overhead=step_ns / max(step.compute_ns, 1) if result.fitted else math.inf,
         num_evictions=step.num_evictions,
         num_replays=step.num_replays,
         failure=result.failure,
@@ -240,8 +261,7 @@ def _point(result: Simulation) -> Point:
 
 def _checkpointed(trace: Trace) -> Checkpointed:
     peak_bytes = peak_without_limit(trace)
-    result = simulate(trace, _rounded_up(4 * peak_bytes + 2**26), _options(trace, "coop"))
-    return Checkpointed(peak_bytes, result.last_step.compute_ns)
+    return Checkpointed(peak_bytes, _unlimited(trace, "coop", peak_bytes).last_step.compute_ns)
 
 
 def _knee(points: Sequence[Point]) -> int:
@@ -340,7 +360,7 @@ def largest_batch(
         trace = record(batch_size)
         if device is not None:
             trace = trace.priced(get_device(device).profile)
-        tried[batch_size] = _point(simulate(trace, num_bytes, _options(trace, policy)))
+        tried[batch_size] = _point(_simulate(trace, policy, num_bytes))
         return tried[batch_size].fits and tried[batch_size].overhead <= most_overhead
 
     low, high = 0, 1

@@ -1,12 +1,15 @@
 """What devices can do: the numbers of the roofline that estimates the cost of operators.
 
-profiles.json holds what data sheets say; of that, large operators reach a share in practice.
+profiles.json holds what data sheets say, with their titles; large operators reach a share of that
+in practice.
 `python -m coop calibrate` measures a machine instead, and `get_profile` reads what it wrote.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -46,7 +49,7 @@ class Device:
     name: str
     profile: Profile
     memory_bytes: int  # 0: not known
-    match: str = ""  # what the driver's name of it contains
+    match: str = ""  # what the driver's name of it contains, as a regular expression
 
 
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
@@ -77,13 +80,16 @@ def get_device(name: str) -> Device:
         data: dict[str, Any] = json.loads(Path(name).read_text(encoding="utf-8"))
         if data.pop("format") != _FORMAT:
             raise KeyError("format")
-        return Device(profile=Profile(**data.pop("profile")), **data)
+        rates = {key: float(rate) for key, rate in data.pop("profile").items()}
+        if not all(0 < rate < math.inf for rate in rates.values()):
+            raise ValueError("no rate")
+        return Device(profile=Profile(**rates), **data)
     except OSError:
         raise ValueError(
             f"unknown device {name!r}: choose {', '.join(devices())}, or a file that "
             "`python -m coop calibrate` wrote"
         ) from None
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{name} is not a file that `python -m coop calibrate` wrote") from None
 
 
@@ -100,10 +106,13 @@ def get_profile(name: str) -> Profile:
 
 def cuda_profile(name: str) -> Profile:
     """The profile of the GPU called `name` by the driver; that of an A100 when it is not known."""
-    candidates = [device for device in devices().values() if device.match and device.match in name]
-    # "A100" contains "A10": the longest match is meant.
-    best = max(candidates, key=lambda device: len(device.match), default=None)
-    if best is None:
-        family = next((d for d in devices().values() if d.name.split("-")[0].upper() in name), None)
-        best = family or devices()["a100-80"]
-    return best.profile
+    for device in devices().values():
+        # Whole words: "A100" contains "A10".
+        if device.match and re.search(rf"\b(?:{device.match})\b", name):
+            return device.profile
+    family = next((d for d in devices().values() if _family(d.name) in name), None)
+    return (family or devices()["a100-80"]).profile
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0].upper()

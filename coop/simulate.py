@@ -1,5 +1,6 @@
 """Runs traces through the native core without memory: it decides as the engine does."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -54,9 +55,11 @@ class Simulation:
     trace: Trace
     options: Options
     stats: "_C.Stats"
-    shortage: "_C.Shortage | None"  # None: it fitted
+    fitted: bool
+    shortage: "_C.Shortage | None"  # None: it fitted, or was given up
     failed_entry: int  # -1: it fitted
     steps: list[StepCost]  # those that ended
+    num_replays: list[int]  # by operator of the trace, in their order
 
     @property
     def last_step(self) -> StepCost:
@@ -68,10 +71,6 @@ class Simulation:
         return self.steps[-1] if self.steps else everything
 
     @property
-    def fitted(self) -> bool:
-        return self.shortage is None
-
-    @property
     def overhead(self) -> float:
         """Cost with recomputation / cost without; 1.0 is no extra compute."""
         compute_ns = self.stats["compute_ns"]
@@ -80,12 +79,15 @@ class Simulation:
     @property
     def failure(self) -> str:
         """What did not fit and why, with the numbers of Rule 15; empty when it fitted."""
-        shortage = self.shortage
-        if shortage is None:
+        if self.fitted:
             return ""
         line = self.trace.native.line(self.failed_entry)
+        where = f"at {self.trace.describe(self.failed_entry)}"
+        shortage = self.shortage
+        if shortage is None:
+            return f"{self.trace.path}:{line}: given up {where}: a step recomputes too much"
         return (
-            f"{self.trace.path}:{line}: out of budget at {self.trace.describe(self.failed_entry)}: "
+            f"{self.trace.path}:{line}: out of budget {where}: "
             f"{_exactly(shortage['wanted_bytes'])} wanted, at most "
             f"{_exactly(shortage['largest_window_bytes'])} in one piece can be freed of a budget "
             f"of {_exactly(shortage['budget_bytes'])}; held are {_exactly(shortage['held_bytes'])} "
@@ -112,17 +114,34 @@ class Simulation:
         }
 
 
-def simulate(trace: Trace, budget_bytes: int, options: Options | None = None) -> Simulation:
-    """Runs the trace inside the budget, until its end or until something does not fit."""
+def simulate(
+    trace: Trace,
+    budget_bytes: int,
+    options: Options | None = None,
+    *,
+    most_replay: float = math.inf,
+) -> Simulation:
+    """Runs the trace inside the budget, until its end or until something does not fit.
+
+    It is given up where a step recomputes for more than `most_replay` times the longest step of
+    the trace.
+    """
     options = options or Options()
-    result = _C.simulate(trace.native, options.config(budget_bytes))
+    result = _C.simulate(trace.native, options.config(budget_bytes), most_replay)
     ends = [(0.0, 0.0, 0, 0), *result["steps"]]
     steps = [
         StepCost(end[0] - begin[0], end[1] - begin[1], end[2] - begin[2], end[3] - begin[3])
         for begin, end in pairwise(ends)
     ]
     return Simulation(
-        trace, options, result["stats"], result["shortage"], result["failed_entry"], steps
+        trace,
+        options,
+        result["stats"],
+        result["fitted"],
+        result["shortage"],
+        result["failed_entry"],
+        steps,
+        result["num_replays"],
     )
 
 

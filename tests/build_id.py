@@ -13,13 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build_id(tests: str) -> str:
-    """A hash of the extension, of the Python face, of torch's version and of `tests/<tests>`."""
-    digest = hashlib.sha256(torch.__version__.encode())
+    """A hash of all sources, of `tests/<tests>`, of torch's version and of which of the two builds.
+
+    Of the sources, not of the extension: two compilations of the same are never the same bytes.
+    """
+    digest = hashlib.sha256(f"{torch.__version__} {_C.__name__}".encode())
     files = [
-        Path(_C.__file__),
+        ROOT / "setup.py",
+        *(ROOT / "csrc").rglob("*.cc"),
+        *(ROOT / "csrc").rglob("*.h"),
         *(ROOT / "coop").rglob("*.py"),
         *(ROOT / "tests" / tests).glob("*.py"),
     ]
     for path in sorted(files):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -24,7 +24,7 @@ import torch
 
 GIB = 2**30
 MODELS = ("resnet50", "gpt2", "bert", "unet", "lstm")
-RATIOS = (1.0, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2)  # of what plain torch reserves
+RATIOS = "1,0.6,0.5,0.4,0.35,0.3,0.25,0.2"  # of what plain torch reserves
 Row = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def run_many(cells: list[tuple[str, str, dict[str, object]]], at_once: int) -> l
         return list(pool.map(lambda cell: run_cell(cell[0], cell[1], **cell[2]), cells))
 
 
-def identical(models: tuple[str, ...], at_once: int) -> list[Row]:
+def identical(models: tuple[str, ...], ratios: list[float], at_once: int) -> list[Row]:
     """Losses, gradients, parameters and buffers, down to budgets that do not fit any more."""
     fixed: dict[str, object] = {"deterministic": True, "digest": True, "steps": 3, "warmup": 1}
     plain = dict(zip(models, run_many([(m, "plain", fixed) for m in models], at_once), strict=True))
@@ -76,9 +76,9 @@ def identical(models: tuple[str, ...], at_once: int) -> list[Row]:
             {**fixed, "budget": int(plain[model]["peak_reserved"] * ratio) // 512 * 512},
         )
         for model in models
-        for ratio in RATIOS
+        for ratio in ratios
     ]
-    keys = [(model, ratio) for model in models for ratio in RATIOS]
+    keys = [(model, ratio) for model in models for ratio in ratios]
     for (model, ratio), row in zip(keys, run_many(cells, at_once), strict=True):
         row["ratio"] = ratio
         row["identical"] = row.get("digest") == plain[model]["digest"]
@@ -203,14 +203,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=("identical", "full", "curve", "limits"))
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--ratios", default=RATIOS, help="for identical")
     parser.add_argument("--at-once", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     models = tuple(args.models.split(","))
+    ratios = [float(ratio) for ratio in args.ratios.split(",")]
     rows = {
-        "identical": lambda: identical(models, args.at_once),
+        "identical": lambda: identical(models, ratios, args.at_once),
         "full": lambda: full(models, args.rounds),
         "curve": lambda: curve(models, args.steps),
         "limits": lambda: limits(args.at_once),

@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             raise WrongInput("--picture needs matplotlib: pip install matplotlib")
         if args.device is not None:
             get_device(args.device)
+        if args.picture is not None and importlib.util.find_spec("matplotlib") is None:
+            raise WrongInput("--picture needs matplotlib: `pip install matplotlib`")
         if args.batch_for is not None:
             return _run_batches(args)
         trace = _trace(args)
@@ -109,6 +111,8 @@ def _trace(args: argparse.Namespace) -> Trace:
             raise WrongInput(
                 f"unexpected {args.arguments[0]!r} after the trace: options come before it"
             )
+        if args.save_trace is not None:
+            raise WrongInput("--save-trace is for a script: this is a trace already")
         return read_trace(args.target)
     return _record_script(args, args.arguments, args.save_trace)
 
@@ -152,6 +156,9 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
 def _run_batches(args: argparse.Namespace) -> int:
     if not any("{batch}" in argument for argument in args.arguments):
         raise WrongInput("--batch-for needs an argument of the script that contains {batch}")
+    for option in ("budgets", "checkpoint", "picture", "save_trace"):
+        if getattr(args, option) is not None:
+            raise WrongInput(f"--batch-for has no use for --{option.replace('_', '-')}")
 
     def record(batch_size: int) -> Trace:
         arguments = [a.replace("{batch}", str(batch_size)) for a in args.arguments]
@@ -205,7 +212,8 @@ def _print(plan: Plan) -> None:
             f"torch.utils.checkpoint: {format_bytes(plan.checkpointed.peak_bytes)}, "
             f"{_time(plan.checkpointed.step_ns)} (+{extra:.1%})"
         )
-    console.print(f"knee: {format_bytes(plan.knee_bytes)}")
+    if plan.knee_bytes:
+        console.print(f"knee: {format_bytes(plan.knee_bytes)}")
     console.print(plan.advice)
 
 

@@ -245,9 +245,20 @@ void Core::move_block(Value* from, Value* to) {
   emit(EventKind::kHandOver, to);
 }
 
-bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
+bool Core::make_room(Storage* const* inputs, size_t num_inputs, int* attempt) {
   if (std::exchange(failed_, false)) return false;
-  if (!config_.last_resort || attempt > 3 || !host_->may_move()) return false;
+  if (!config_.last_resort || !host_->may_move()) return false;
+  while (++*attempt <= 3) {
+    if (rearrange(inputs, num_inputs, *attempt)) {
+      ++stats_.num_retries;
+      return true;
+    }
+  }
+  return false;
+}
+
+// False when nothing has changed by it.
+bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
   const int64_t mark = ++mark_;
   std::vector<Value*> values;
   for (size_t i = 0; i < num_inputs; ++i) {
@@ -279,7 +290,6 @@ bool Core::make_room(Storage* const* inputs, size_t num_inputs, int attempt) {
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
   for (Value* value : values) changed |= slide_down(value, mark);
-  stats_.num_retries += changed;
   return changed;
 }
 

@@ -93,9 +93,9 @@ class Core {
 
   // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
   // so that the room besides them is in one piece; the second time the gradients too; the third
-  // time everything else is evicted. True: it is worth trying again. Other roots stay where they
-  // are.
-  bool make_room(Storage* const* inputs, size_t num_inputs, int attempt);
+  // time everything else is evicted. An attempt that changes nothing is passed over. True: it is
+  // worth trying again. `attempt` counts them, from 0. Other roots stay where they are.
+  bool make_room(Storage* const* inputs, size_t num_inputs, int* attempt);
 
   // --- during Host::replay -------------------------------------------------------------------
   // A fresh storage that holds the content of `value` and may be written: its own block if nothing
@@ -197,6 +197,7 @@ class Core {
   Window choose(Bytes bytes);
   void hide_locked();
   void show_locked();
+  bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
   void move_block(Value* from, Value* to);
   bool slide_down(Value* value, int64_t barrier_mark);
   bool move_above(Value* value, Bytes least);

@@ -1,5 +1,6 @@
 #include "core/simulator.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/check.h"
@@ -10,12 +11,28 @@ namespace {
 
 struct SimulatedRecord final : Record {
   const TraceOperator* op = nullptr;
+  int32_t index = 0;             // of the operator in its trace
   uint64_t number = 0;           // of the execution
   std::vector<int32_t> written;  // for each write: its old value among the inputs, or -1
   std::vector<bool> roots;       // for each write and overwrite: it stays a root
   std::vector<Bytes> written_bytes;
   std::vector<uint64_t> expected;  // cookies of the outputs
 };
+
+// Thrown by a replay; ends the simulation.
+struct GaveUp {};
+
+Cost longest_step(const Trace& trace) {
+  Cost longest = 0;
+  Cost step = 0;
+  for (const TraceEntry& entry : trace.entries) {
+    if (entry.kind == TraceEntry::Kind::kEndStep) step = 0;
+    if (entry.kind != TraceEntry::Kind::kOperator) continue;
+    step += trace.operators[entry.operator_index].cost;
+    longest = std::max(longest, step);
+  }
+  return longest;
+}
 
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash ^= word + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
@@ -113,16 +130,18 @@ void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inpu
   core_.begin(operation_, inputs.data(), inputs.size());
 }
 
-void Simulator::run_operator(const TraceOperator& op) {
+void Simulator::run_operator(const Trace& trace, int32_t index) {
+  const TraceOperator& op = trace.operators[index];
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
   core_.set_origin({op.op, 0});
   backward_ = op.backward;
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
+  record->index = index;
   record->number = ++num_executed_;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
-  for (int attempt = 1;; ++attempt) {
+  for (int attempt = 0;;) {
     bool repeatable = true;
     try {
       begin(op, inputs);
@@ -137,7 +156,7 @@ void Simulator::run_operator(const TraceOperator& op) {
       }
       break;
     } catch (const OutOfBudget&) {
-      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), attempt)) throw;
+      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), &attempt)) throw;
     }
   }
   // What the operator read, and so what its record reads.
@@ -189,6 +208,7 @@ void Simulator::run_operator(const TraceOperator& op) {
 }
 
 void Simulator::replay(Record& base, Storage** outputs) {
+  if (replay_cost_ > most_replay_cost_) throw GaveUp();
   auto& record = static_cast<SimulatedRecord&>(base);
   const TraceOperator& op = *record.op;
   uint64_t hash = mix(0, record.number);
@@ -216,6 +236,11 @@ void Simulator::replay(Record& base, Storage** outputs) {
     if (cookie != record.expected[i]) throw std::logic_error("a replay read other content");
     if (outputs[i] != nullptr) cookie_of(*outputs[i]->value) = cookie;
   }
+  if (num_replays_.size() <= static_cast<size_t>(record.index)) {
+    num_replays_.resize(record.index + 1);
+  }
+  ++num_replays_[record.index];
+  replay_cost_ += op.cost;
 }
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
@@ -227,7 +252,7 @@ void Simulator::retire(Record* record) { delete record; }
 void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
   switch (entry.kind) {
     case TraceEntry::Kind::kOperator:
-      run_operator(trace.operators[entry.operator_index]);
+      run_operator(trace, entry.operator_index);
       break;
     case TraceEntry::Kind::kRoot:
       add_root(entry.storage, core_.allocate(entry.bytes, Side::kLeft));
@@ -298,23 +323,32 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
   }
 }
 
-SimulationResult Simulator::run(const Trace& trace) {
+SimulationResult Simulator::run(const Trace& trace, double most_replay) {
   SimulationResult result;
   result.fitted = true;
+  most_replay_cost_ = most_replay * longest_step(trace);
   for (size_t i = 0; i < trace.entries.size(); ++i) {
     try {
       apply(trace, trace.entries[i]);
       if (trace.entries[i].kind == TraceEntry::Kind::kEndStep) {
         result.steps.push_back(core_.stats());
+        replay_cost_ = 0;
       }
     } catch (const OutOfBudget& error) {
       result.fitted = false;
       result.shortage = error.shortage;
       result.failed_entry = static_cast<int64_t>(i);
       break;
+    } catch (const GaveUp&) {
+      result.fitted = false;
+      result.gave_up = true;
+      result.failed_entry = static_cast<int64_t>(i);
+      break;
     }
   }
   result.stats = core_.stats();
+  result.num_replays = num_replays_;
+  result.num_replays.resize(trace.operators.size());
   return result;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -74,10 +75,12 @@ struct Trace {
 
 struct SimulationResult {
   bool fitted = false;
+  bool gave_up = false;  // it recomputed too much within a step
   Stats stats;
   Shortage shortage;  // when it did not fit
   int64_t failed_entry = -1;
   std::vector<Stats> steps;  // at the end of each
+  std::vector<int32_t> num_replays;  // by operator of the trace
 };
 
 class Simulator final : public Host {
@@ -87,7 +90,10 @@ class Simulator final : public Host {
   ~Simulator() override;
 
   void apply(const Trace& trace, const TraceEntry& entry);  // throws OutOfBudget
-  SimulationResult run(const Trace& trace);
+  // Gives up where a step recomputes for more than `most_replay` times the longest step of the
+  // trace: near the smallest budget that can be hundreds of times.
+  SimulationResult run(const Trace& trace,
+                       double most_replay = std::numeric_limits<double>::infinity());
 
   Core& core() { return core_; }
   Storage* storage(int64_t id) const;
@@ -104,7 +110,7 @@ class Simulator final : public Host {
 
  private:
   void begin(const TraceOperator& op, const std::vector<Storage*>& inputs);
-  void run_operator(const TraceOperator& op);
+  void run_operator(const Trace& trace, int32_t index);
   // Runs the memory steps; storages of the outputs come back in `outputs`.
   void run_memory(const TraceOperator& op, Storage** outputs, bool replaying);
   void add_root(int64_t id, Storage* storage);
@@ -114,6 +120,9 @@ class Simulator final : public Host {
   std::unordered_map<int64_t, Storage*> storages_;
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
+  std::vector<int32_t> num_replays_;  // by operator of the trace
+  Cost replay_cost_ = 0;  // in this step
+  Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool backward_ = true;  // of the operator that runs
   Operation operation_;

@@ -133,7 +133,8 @@ py::dict result_dict(const SimulationResult& result) {
   py::dict d;
   d["fitted"] = result.fitted;
   d["stats"] = to_dict(result.stats);
-  d["shortage"] = result.fitted ? py::object(py::none()) : py::object(to_dict(result.shortage));
+  const bool short_of_bytes = !result.fitted && !result.gave_up;
+  d["shortage"] = short_of_bytes ? py::object(to_dict(result.shortage)) : py::object(py::none());
   d["failed_entry"] = result.failed_entry;
   py::list steps;
   for (const Stats& step : result.steps) {
@@ -141,6 +142,7 @@ py::dict result_dict(const SimulationResult& result) {
         py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions, step.num_replays));
   }
   d["steps"] = steps;
+  d["num_replays"] = result.num_replays;
   return d;
 }
 
@@ -228,15 +230,16 @@ void bind_core(py::module_& m) {
 
   m.def(
       "simulate",
-      [](const Trace& trace, const Config& config) {
+      [](const Trace& trace, const Config& config, double most_replay) {
         SimulationResult result;
         {
           py::gil_scoped_release release;
-          result = Simulator(config).run(trace);
+          result = Simulator(config).run(trace, most_replay);
         }
         return result_dict(result);
       },
-      py::arg("trace"), py::arg("config"));
+      py::arg("trace"), py::arg("config"),
+      py::arg("most_replay") = std::numeric_limits<double>::infinity());
 
   py::class_<Simulator>(m, "Simulator")
       .def(py::init<const Config&>())

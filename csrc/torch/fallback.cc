@@ -192,13 +192,13 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   call.source = source;
   gather(call, *stack);
   const size_t base = stack->size() - info.arguments.size();
-  for (int attempt = 1;; ++attempt) {
+  for (int attempt = 0;;) {
     try {
       begin(call);
       run(call, op, keys, stack);
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(call, stack, base, attempt)) {
+      if (!make_room(call, stack, base, &attempt)) {
         throw_out_of_budget(info.name, error.replaying, error.shortage);
       }
     }
@@ -223,7 +223,7 @@ void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 // The last resort.
-bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, int attempt) {
+bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, int* attempt) {
   if (!call.repeatable) return false;
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);

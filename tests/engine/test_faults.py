@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import os
 import random
@@ -22,7 +21,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import coop
 from coop._native import _C
-from tests.bits import bits
+
+from .faults import (
+    Setting,
+    Training,
+    expected_state,
+    fail_everywhere,
+    restore_statistics,
+    same_bits,
+    saved_statistics,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -31,140 +39,30 @@ pytestmark = pytest.mark.debug_build
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """Garbage is collected often here: what torch and pytest have made by now is none."""
+def quick_steps() -> Iterator[None]:
+    """Garbage is collected often here: what torch and pytest have made by now is none. Tensors are
+    too small for two threads, which on busy cores wait for each other."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected_state()  # torch imports much of itself at the first step
     gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()
+    torch.set_num_threads(num_threads)
 
 
-class Training:
-    """A small model with everything that has state: dropout, batch norm, Adam."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.model = nn.Sequential(
-            nn.Linear(32, 64),
-            nn.BatchNorm1d(64),
-            nn.ReLU(inplace=True),
-            nn.Dropout(0.3),
-            nn.Linear(64, 64),
-            nn.Tanh(),
-            nn.Linear(64, 8),
-        )
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
-        self.batches = [(torch.randn(128, 32), torch.randint(0, 8, (128,))) for _ in range(3)]
-
-    def forward_backward(self, number: int) -> Tensor:
-        torch.manual_seed(number)
-        self.optimizer.zero_grad(set_to_none=True)
-        x, y = self.batches[number]
-        loss = F.cross_entropy(self.model(x), y)
-        loss.backward()
-        return loss.detach()
-
-    def step(self, number: int) -> None:
-        self.forward_backward(number)
-        self.optimizer.step()
-
-    def state(self) -> list[Tensor]:
-        states = [t for s in self.optimizer.state.values() for t in s.values()]
-        return [*self.model.state_dict().values(), *states]
-
-
-def same_bits(left: list[Tensor], right: list[Tensor]) -> bool:
-    return len(left) == len(right) and all(
-        torch.equal(bits(a), bits(b)) for a, b in zip(left, right, strict=True)
-    )
-
-
-def saved_statistics(model: nn.Module) -> list[Tensor]:
-    return [buffer.clone() for buffer in model.buffers()]
-
-
-def restore_statistics(model: nn.Module, saved: list[Tensor]) -> None:
-    with torch.no_grad():
-        for buffer, content in zip(model.buffers(), saved, strict=True):
-            buffer.copy_(content)
-
-
-def expected_state() -> list[Tensor]:
-    """Batch 1 is skipped."""
-    training = Training()
-    training.step(0)
-    training.step(2)
-    return [t.clone() for t in training.state()]
-
-
-@pytest.mark.parametrize("paranoid", [False, True])
+@pytest.mark.parametrize("half", ["passes", "update"])
+@pytest.mark.parametrize(
+    ("evicting", "num_layers"), [("nothing", 1), ("in need", 2), ("everything", 1)]
+)
 def test_an_allocation_that_fails_anywhere_in_a_step_skips_that_batch_and_nothing_else(
-    paranoid: bool,
+    half: str, evicting: str, num_layers: int
 ) -> None:
-    """In turn at every placement of forward and backward. The batch's mark on batch norm's
-    statistics is undone by the program, as it is the program's to undo without a budget too."""
-    expected = expected_state()
-    failing, num_failed = 1, 0
-    while True:
-        with coop.budget(64 * MIB, paranoid=paranoid, small_bytes=0) as session:
-            engine = session._engine
-            training = Training()
-            training.step(0)
-            statistics = saved_statistics(training.model)
-            engine.fail_placement(failing)
-            try:
-                training.forward_backward(1)
-                failed = False
-            except coop.OutOfBudgetError:
-                failed = True
-            left = engine.fail_placement(0)
-            # One that fails where the engine tries something cheaper first is nobody's error.
-            assert left == 0 or not failed
-            training.optimizer.zero_grad(set_to_none=True)
-            gc.collect()
-            assert engine.is_valid()
-            restore_statistics(training.model, statistics)
-            training.step(2)
-        assert same_bits(expected, training.state()), f"placement {failing}"
-        if left > 0:
-            break
-        num_failed += failed
-        failing += 1 if failing < 120 else 7
-    assert num_failed > 30
-
-
-def test_an_allocation_that_fails_anywhere_in_an_optimizer_s_step_is_undone_by_the_program() -> (
-    None
-):
-    """What Adam had done by then stays done, as without a budget: the program goes back to what it
-    had saved, and trains on as one that skipped the batch."""
-    expected = expected_state()
-    failing, num_failed = 1, 0
-    while True:
-        with coop.budget(64 * MIB, small_bytes=0) as session:
-            engine = session._engine
-            training = Training()
-            training.step(0)
-            model = copy.deepcopy(training.model.state_dict())
-            optimizer = copy.deepcopy(training.optimizer.state_dict())
-            training.forward_backward(1)
-            engine.fail_placement(failing)
-            try:
-                training.optimizer.step()
-                failed = False
-            except coop.OutOfBudgetError:
-                failed = True
-            left = engine.fail_placement(0)
-            assert engine.is_valid()
-            training.model.load_state_dict(model)
-            training.optimizer.load_state_dict(optimizer)
-            training.step(2)
-        assert same_bits(expected, training.state()), f"placement {failing}"
-        if left > 0:
-            break
-        num_failed += failed
-        failing += 1
-    assert num_failed > 10
+    """In turn at every placement."""
+    counts = fail_everywhere(Setting(half, evicting, num_layers))
+    assert counts.placements >= counts.errors > 10
+    assert counts.evictions > counts.placements or evicting == "nothing"
 
 
 def test_an_operator_that_raises_midway_leaves_what_plain_torch_leaves() -> None:

@@ -28,6 +28,7 @@ UNDEFINED_RESULTS = frozenset(
 
 FLOATS = (torch.float32, torch.float64)
 OTHERS = (torch.complex64, torch.int64, torch.bool, torch.bfloat16)
+QUICK_SECONDS = 2  # for all samples of one of the others
 
 
 @dataclass(frozen=True)

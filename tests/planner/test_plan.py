@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import torch
 from torch import nn
 
 import coop
-from coop.planner import Plan, Point, plan_trace, smallest_budget
-from coop.profiles import devices, get_device, save_device
+from coop.planner import Plan, Point, _knee, _Sweep, plan_trace, smallest_budget
+from coop.profiles import cuda_profile, devices, get_device, save_device
 from coop.simulate import Options, peak_without_limit, simulate
 from coop.trace import read_trace
 from tests.people.conftest import InProcess, in_process
@@ -21,6 +23,7 @@ __all__ = ["in_process"]  # a fixture
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
 RESIDUAL = TRACES / "residual.jsonl.gz"
 RESNET = TRACES / "paper" / "resnet50.jsonl.gz"
+DENSENET = TRACES / "paper" / "densenet121.jsonl.gz"
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +50,24 @@ def test_every_point_is_what_the_simulator_says(residual: Plan) -> None:
             step = result.last_step
             assert point.step_ns == step.compute_ns + step.replay_ns
             assert point.num_replays == step.num_replays
-            assert point.overhead == 1 + step.replay_ns / step.compute_ns
+            assert point.overhead == point.step_ns / step.compute_ns
 
 
 def test_the_smallest_budget_fits_and_one_just_below_does_not(residual: Plan) -> None:
     trace = read_trace(RESIDUAL)
     for policy, smallest in residual.smallest_bytes.items():
-        assert simulate(trace, smallest, Options(policy)).fitted
+        sweep = _Sweep(trace)
+        assert sweep.smallest(policy, residual.peak_bytes) == smallest
         assert smallest_budget(trace, policy) == smallest
-        below = (int(smallest * (1 - share / 1000)) for share in range(1, 8))
-        assert not all(simulate(trace, budget, Options(policy)).fitted for budget in below)
+        assert simulate(trace, smallest, Options(policy), most_replay=5).fitted
+        below = max(p.budget_bytes for p in sweep.points.values() if not p.fits)
+        assert 0 < smallest - below <= 0.005 * smallest
+        assert not simulate(trace, below, Options(policy), most_replay=5).fitted
 
 
 def test_the_knee_is_where_the_curve_bends() -> None:
     times = {100: 10.0, 90: 10.5, 80: 11.0, 70: 12.0, 60: 20.0, 50: 40.0}
     points = [Point("coop", b, True, t, t / 10, 0, 0) for b, t in times.items()]
-    from coop.planner import _knee
-
     assert _knee(points) == 70
     assert _knee(points[:2]) == 90
 
@@ -92,6 +96,47 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     assert not found.tried[found.batch_size + 1].fits
 
 
+def test_a_budget_that_recomputes_for_more_than_five_steps_does_not_fit() -> None:
+    trace = read_trace(DENSENET)
+    options = Options("dtr", alignment=512)
+    budget = 2_469_000_000  # it ends, after half a million recomputations
+    longest_ns = max(step.compute_ns for step in simulate(trace, 2**40, options).steps)
+    given_up = simulate(trace, budget, options, most_replay=5)
+    assert not given_up.fitted
+    assert given_up.shortage is None
+    replayed_ns = given_up.stats["replay_ns"] - sum(s.replay_ns for s in given_up.steps)
+    assert 5 * longest_ns < replayed_ns < 5.1 * longest_ns
+    assert "given up at aten::" in given_up.failure
+    (point,) = plan_trace(trace, budgets=[budget], policies=("dtr",)).points
+    assert not point.fits
+    assert point.failure == given_up.failure
+
+
+def test_replays_are_counted_by_operator() -> None:
+    result = simulate(read_trace(RESIDUAL), 2**28, Options("coop"))
+    assert result.fitted
+    assert len(result.num_replays) == result.trace.num_operators
+    assert sum(result.num_replays) == result.stats["num_replays"] > 0
+
+
+def test_a_device_with_less_memory_than_the_peak_is_planned_up_to_that() -> None:
+    trace = read_trace(RESNET)
+    memory_bytes = peak_without_limit(trace) * 2 // 3
+    device = replace(devices()["l4"], memory_bytes=memory_bytes)
+
+    def largest(path: str) -> int:
+        planned = plan_trace(trace, device=path, policies=("coop",))
+        assert len(planned.points) == 10
+        return planned.points[0].budget_bytes
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "small.json")
+        save_device(device, path)
+        assert largest(path) == memory_bytes // 4096 * 4096
+        save_device(replace(device, memory_bytes=2**20), path)  # nothing fits it
+        assert largest(path) > peak_without_limit(trace)
+
+
 def test_the_same_trace_costs_more_on_a_slower_device() -> None:
     trace = read_trace(RESNET)
     times = [
@@ -113,6 +158,132 @@ def test_a_device_is_written_and_read(tmp_path: Path) -> None:
     assert get_device(str(tmp_path / "mine.json")) == device
     with pytest.raises(ValueError, match="unknown device 'l5'"):
         get_device("l5")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "else"},
+        {"profile": {}},
+        {"profile": [1]},
+        {"profile": {"flops_per_ns": 1, "half_flops_per_ns": 1, "bytes_per_ns": 0, "launch_ns": 1}},
+        {"profile": {"flops_per_ns": "x", "half_flops_per_ns": 1, "bytes_per_ns": 1}},
+        {"more": 1},
+    ],
+)
+def test_a_file_that_is_no_device_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    save_device(devices()["l4"], path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(
+        ValueError, match=r"mine\.json is not a file that `python -m coop calibrate`"
+    ):
+        get_device(str(path))
+
+
+@pytest.mark.parametrize(
+    ("driver", "device"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("NVIDIA A100 80GB PCIe", "a100-80-pcie"),
+        ("NVIDIA A100-PCIE-40GB", "a100-40"),
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA L40", "l40"),
+        ("NVIDIA H100 NVL", "h100"),
+        ("NVIDIA GB200", "b200"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("another", "a100-80"),
+    ],
+)
+def test_a_driver_s_name_leads_to_its_profile(driver: str, device: str) -> None:
+    assert cuda_profile(driver) is devices()[device].profile
+
+
+def test_calibrate_measures_a_device_that_prices_a_trace(
+    in_process: InProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "here.json"
+    code, out, err = in_process("calibrate", "--device", "cpu", str(path))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].strip() == "this CPU"
+    assert out.endswith(f"use it: python -m coop plan --device {path.name} TRACE\n")
+    device = get_device(str(path))
+    assert (device.name, device.memory_bytes, device.match) == ("this CPU", 0, "")
+    # Any machine that runs this computes 1 GFLOP/s to 10 TFLOP/s and moves 100 MB/s to 1 TB/s.
+    assert 1 < device.profile.flops_per_ns < 10_000
+    assert 1 < device.profile.half_flops_per_ns < 100_000
+    assert 0.1 < device.profile.bytes_per_ns < 1000
+    assert 100 < device.profile.launch_ns < 1_000_000
+
+    with coop.record(tmp_path / "t.jsonl"):
+        a = torch.ones(512, 512)
+        b = a @ a
+        del a, b
+    trace = read_trace(tmp_path / "t.jsonl")
+    profile = device.profile
+    ones_ns = 512 * 512 * 4 / profile.bytes_per_ns + profile.launch_ns
+    moved_ns = 3 * 512 * 512 * 4 / profile.bytes_per_ns
+    product_ns = max(2 * 512**3 / profile.flops_per_ns, moved_ns) + profile.launch_ns
+    planned = plan_trace(trace, device=str(path), budgets=["64MiB"], policies=("coop",))
+    assert planned.step_ns == round(ones_ns) + round(product_ns)
+
+
+def test_calibrate_without_a_gpu_or_a_folder(in_process: InProcess, tmp_path: Path) -> None:
+    code, out, err = in_process("calibrate", str(tmp_path / "no" / "x.json"))
+    assert (code, out) == (2, "")
+    assert err.startswith("coop calibrate: argument FILE: cannot write")
+    if not torch.cuda.is_available():
+        path = tmp_path / "x.json"
+        code, out, err = in_process("calibrate", "--device", "cuda", str(path))
+        assert (code, out, err) == (2, "", "coop calibrate: there is no CUDA device here\n")
+        assert not path.exists()
+
+
+CHECKPOINTED = """
+import sys, torch
+from torch.utils.checkpoint import checkpoint
+def block():
+    return torch.nn.Sequential(
+        torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)
+    )
+blocks = torch.nn.ModuleList(block() for _ in range(6)).cuda()
+optimizer = torch.optim.AdamW(blocks.parameters())
+for _ in range(2):
+    x = torch.randn(8192, 512, device="cuda")
+    for block in blocks:
+        x = x + (checkpoint(block, x, use_reentrant=False) if "-c" in sys.argv else block(x))
+    x.square().mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_the_command_compares_with_checkpointing(in_process: InProcess, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    script, trace = tmp_path / "train.py", tmp_path / "checkpointed.jsonl.gz"
+    script.write_text(CHECKPOINTED)
+    common = ("plan", "--policies", "coop", "--budgets", "4GiB")
+    code, out, _ = in_process(*common, "--json", "--save-trace", str(trace), str(script), "-c")
+    assert code == 0
+    checkpointed = json.loads(out)
+    arguments = ("--checkpoint", str(trace), "--picture", str(tmp_path / "p.png"), str(script))
+    code, out, _ = in_process(*common, "--json", *arguments)
+    assert code == 0
+    plain = json.loads(out)
+    assert plain["trace"] == str(script)
+    assert plain["checkpointed"] == {
+        "peak_bytes": checkpointed["peak_bytes"],
+        "step_ns": checkpointed["step_ns"],
+    }
+    # Every block's forward runs twice, and only what is between blocks is kept.
+    assert 1.1 < checkpointed["step_ns"] / plain["step_ns"] < 1.4
+    assert checkpointed["peak_bytes"] < 0.8 * plain["peak_bytes"]
+    code, out, _ = in_process(*common, *arguments)
+    assert code == 0
+    extra = checkpointed["step_ns"] / plain["step_ns"] - 1
+    (line,) = [line for line in out.splitlines() if line.startswith("torch.utils.checkpoint: ")]
+    assert line.endswith(f"(+{extra:.1%})")
 
 
 def test_the_command_prints_a_table_and_a_sentence(in_process: InProcess) -> None:
@@ -191,14 +362,23 @@ def test_a_script_without_operators_has_no_plan(in_process: InProcess, tmp_path:
         (["nowhere.jsonl"], "nowhere.jsonl: cannot be read: No such file or directory"),
         (["nowhere.py"], "cannot open 'nowhere.py': No such file or directory"),
         ([str(RESNET), "more"], "unexpected 'more' after the trace"),
-        (["--device", "h300", str(RESNET)], "unknown device 'h300': choose cpu, h200"),
+        (["--device", "h300", str(RESNET)], "unknown device 'h300': choose cpu, b200"),
         (["--policies", "lru", str(RESNET)], "argument --policies: 'lru' is not a policy"),
         (["--batch-for", "1GiB", "x.py"], "--batch-for needs an argument of the script"),
+        (["--batch-for", "1GiB", "--budgets", "1GiB", "x.py", "{batch}"], "--batch-for has no use"),
+        (["--save-trace", "t.jsonl", str(RESNET)], "--save-trace is for a script"),
+        (["--checkpoint", "nowhere.jsonl", str(RESNET)], "nowhere.jsonl: cannot be read"),
+        (["--budgets", "2GiB,some", str(RESNET)], "argument --budgets: 'some' is not a size"),
     ],
 )
 def test_wrong_input_is_told_in_one_line(
-    in_process: InProcess, arguments: list[str], message: str
+    in_process: InProcess,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     code, out, err = in_process("plan", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"coop plan: {message}")

@@ -161,14 +161,12 @@ class Program {
         const int64_t id = any();
         int& pins = live_[id].pins;
         EXPECT(apply(pins == 0 ? Kind::kPin : Kind::kUnpin, id));
-        pins = pins == 0 ? 1 : 0;
+        pins = pins == 0 ? 1 : pins - 1;
         break;
       }
-      case 17: {
-        const int64_t id = any();
-        if (apply(Kind::kMakeRoot, id)) EXPECT(simulator_.storage(id)->value->is_root());
+      case 17:
+        make_root(Kind::kMakeRoot, any());
         break;
-      }
       case 18:
         in_step_ = !in_step_;
         EXPECT(apply(in_step_ ? Kind::kBeginStep : Kind::kEndStep));
@@ -187,7 +185,36 @@ class Program {
         in_step_ = false;
         break;
       default:
-        core.reset_peak();
+        unusual_step();
+        break;
+    }
+  }
+
+  void make_root(Kind kind, int64_t id) {
+    EXPECT(apply(kind, id));
+    // What does not fit stays evicted.
+    const coop::Value& value = *simulator_.storage(id)->value;
+    EXPECT(value.is_root() == value.is_resident());
+  }
+
+  void unusual_step() {
+    const int64_t id = any();
+    switch (input_.below(5)) {
+      case 0:
+        simulator_.core().reset_peak();
+        break;
+      case 1:
+        if (apply(Kind::kUnseenWrite, id)) EXPECT(simulator_.storage(id)->value->is_root());
+        break;
+      case 2:
+        if (apply(Kind::kExpose, id)) ++live_[id].pins;
+        break;
+      case 3:
+        make_root(Kind::kLeaf, id);
+        break;
+      default:
+        EXPECT(apply(Kind::kExternal, ++num_storages_, input_.below(12 * kAlignment)));
+        live_[num_storages_].cookie = simulator_.cookie(num_storages_);
         break;
     }
   }
