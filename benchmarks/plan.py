@@ -19,34 +19,25 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.models import Workload
 from benchmarks.models.gpt import GptConfig, gpt_workload
+from benchmarks.traces.paper import record_workload
 from coop.planner import Plan, plan_trace
 from coop.simulate import Options, simulate
-from coop.trace import Trace, read_trace, write_recorded
-from coop.tracing import record_without_hardware
+from coop.trace import Trace, read_trace
 
 Result = TypeVar("Result")
 
 FOLDER = Path("build/bench-plan")
 NUM_CORES = 2
-BATCH_SIZE = 16  # activations, not parameters, fill the memory
-# Layers and steps: about 180 operators a layer and a step.
-SIZES = ((24, 2), (96, 6))
+# Layers and steps.
+SIZES = ((24, 5), (96, 14))
 
 
-def record(num_layers: int, num_steps: int, path: Path) -> None:
-    """A trace of a GPT's first steps."""
+def gpt(num_layers: int) -> Workload:
+    """A GPT whose activations, not its parameters, fill the memory."""
     config = GptConfig(num_layers=num_layers, hidden=1024, num_heads=16, context=1024)
-    workload = gpt_workload("gpt", "paper", config, config.context, BATCH_SIZE, None)
-    comment = f"{config}, batch {BATCH_SIZE}, {num_steps} steps"
-    with record_without_hardware(device="h200", comment=comment) as (header, entries):
-        model = workload.make_model(0)
-        optimizer = workload.make_optimizer(model)
-        for step in range(num_steps):
-            optimizer.zero_grad(set_to_none=True)
-            workload.loss(model, workload.make_batch(step)).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    write_recorded(path, header, bytes(entries))
+    return gpt_workload(f"gpt-{num_layers}", "paper", config, config.context, 16, None)
 
 
 def sweep(trace: Trace, plan: Plan) -> None:
@@ -70,9 +61,9 @@ def main() -> None:
     table = Table("operators", "reading", "10 budgets x 3 policies", "all of the plan", box=None)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for num_layers, num_steps in SIZES:
-        path = FOLDER / f"gpt-{num_layers}-{num_steps}.jsonl.gz"
+        path = FOLDER / f"{num_layers}-{num_steps}.jsonl.gz"
         if not path.exists():
-            record(num_layers, num_steps, path)
+            record_workload(gpt(num_layers), num_steps, path)
         trace, reading = timed(partial(read_trace, path))
         plan, planning = timed(partial(plan_trace, trace))
         _, sweeping = timed(partial(sweep, trace, plan))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from coop.profiles import get_device
@@ -123,22 +124,27 @@ class _Sweep:
     trace: Trace
     progress: Progress | None = None
     done: int = 0
-    known: int = 0
+    begun: int = 0
+    waiting: int = 0  # those that will be begun, as far as is known
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=os.cpu_count())
     )
     points: dict[tuple[str, int], Point] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
 
-    def run(self, policy: str, budget_bytes: int) -> Point:
+    def run(self, policy: str, budget_bytes: int, *, was_waiting: bool = False) -> Point:
         point = self.points.get((policy, budget_bytes))
+        with self.lock:
+            self.waiting -= was_waiting
+            self.begun += point is None
         if point is not None:
             return point
-        self.known += 1
         point = _point(_simulate(self.trace, policy, budget_bytes))
-        self.points[policy, budget_bytes] = point
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.known)
+        with self.lock:
+            self.points[policy, budget_bytes] = point
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, self.begun + self.waiting)
         return point
 
     def smallest(self, policy: str, peak_bytes: int) -> int:
@@ -215,6 +221,7 @@ def plan_trace(
         checkpointed = None if checkpointed is None else checkpointed.priced(profile)
     peak_bytes = peak_without_limit(trace)
     sweep = _Sweep(trace, progress)
+    sweep.waiting = len(policies) * (NUM_BUDGETS if sizes is None else len(sizes))
     with sweep.pool as pool:
         unlimited = _unlimited(trace, policies[0], peak_bytes)
         smallest = dict(
@@ -228,7 +235,8 @@ def plan_trace(
             sizes = default_budgets(fitting, most)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
-        points = tuple(pool.map(lambda cell: sweep.run(*cell), cells))
+        sweep.waiting = len(cells)
+        points = tuple(pool.map(lambda cell: sweep.run(*cell, was_waiting=True), cells))
     return Plan(
         trace=trace.path,
         device=device or trace.header.device,

@@ -169,6 +169,8 @@ def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
     Optimizers choose the operators that they choose on a GPU.
     """
     foreach_types = [torch.Tensor, torch.nn.Parameter, FakeTensor]
+    # What it remembers of earlier programs makes results in another order: a recording repeats.
+    FakeTensorMode.cache_clear()
     mode = _FakeMode(engine)
     with (
         _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),

@@ -23,14 +23,18 @@ NUM_STEPS = 2
 DEVICE = "h200"
 
 
-def record_workload(name: str, size: models.Size, path: Path) -> None:
+def record_workload(workload: models.Workload, num_steps: int, path: Path) -> None:
     """Writes the trace of a network's first steps; always the same content."""
-    workload = models.get(name, size)
-    batches = [workload.make_batch(step) for step in range(NUM_STEPS)]
-    comment = f"{name} at size {size}, batch {workload.batch_size}, {NUM_STEPS} steps"
+    batches = [workload.make_batch(step) for step in range(num_steps)]
+    comment = (
+        f"{workload.name} at size {workload.size}, batch {workload.batch_size}, {num_steps} steps"
+    )
     with record_without_hardware(device=DEVICE, comment=comment) as (header, entries):
         model = workload.make_model(0)
         optimizer = workload.make_optimizer(model)
+        for group in optimizer.param_groups:
+            # Torch's default on a GPU; parameters without memory do not say that they are on one.
+            group |= {"foreach": True, "fused": None}
         for batch in batches:
             optimizer.zero_grad(set_to_none=True)
             loss = workload.loss(model, batch)
@@ -49,7 +53,7 @@ def main() -> None:
     for name in args.names or models.names():
         begin = time.perf_counter()
         path = args.into / f"{name}.jsonl.gz"
-        record_workload(name, "paper", path)
+        record_workload(models.get(name, "paper"), NUM_STEPS, path)
         gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         seconds = time.perf_counter() - begin
         print(f"{path}: {path.stat().st_size} bytes, {seconds:.0f} s, {gib:.1f} GiB", flush=True)

@@ -79,7 +79,7 @@ struct SimulationResult {
   Stats stats;
   Shortage shortage;  // when it did not fit
   int64_t failed_entry = -1;
-  std::vector<Stats> steps;  // at the end of each
+  std::vector<Stats> steps;          // at the end of each
   std::vector<int32_t> num_replays;  // by operator of the trace
 };
 
@@ -121,7 +121,7 @@ class Simulator final : public Host {
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
   std::vector<int32_t> num_replays_;  // by operator of the trace
-  Cost replay_cost_ = 0;  // in this step
+  Cost replay_cost_ = 0;              // in this step
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool backward_ = true;  // of the operator that runs

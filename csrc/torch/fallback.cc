@@ -12,6 +12,7 @@
 
 #include "torch/engine.h"
 #include "torch/source.h"
+#include "torch/tuple_out.h"
 
 namespace coop {
 
@@ -161,6 +162,10 @@ void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (kTupleOutDangles) {
+    const OpInfo& info = op_info(op);
+    if (info.maker) return make_and_copy(*info.maker, info.num_results, stack);
+  }
   Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);

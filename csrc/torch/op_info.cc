@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "torch/tuple_out.h"
+
 namespace coop {
 
 namespace {
@@ -158,6 +160,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
   }
   info.num_results = schema.returns().size();
+  if (kTupleOutDangles) info.maker = find_maker(op);
   bool all_views = !schema.returns().empty();
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) {

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct OpInfo {
   int training_argument = -1;      // it does so only when this one is true
   int dropout_argument = -1;       // replay is refused when this one is not zero
   int generator_argument = -1;
+  std::optional<c10::OperatorHandle> maker;  // to be run in its place (tuple_out.h)
 };
 
 const OpInfo& op_info(const c10::OperatorHandle& op);

@@ -230,3 +230,22 @@ def test_a_result_that_does_not_fit_keeps_its_sizes_and_its_content() -> None:
         assert result.shape == (64, 64)
         result += 1
     assert torch.equal(result, value() + 1)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_several_given_results_are_written_and_recomputable(empty: bool) -> None:
+    """Found by the operator database: torch before 2.12 cannot call such an operator boxed."""
+    x = torch.randn(64, 64)
+    expected = [*x.kthvalue(3, dim=0), *x.sort(dim=1, descending=True)]
+    with coop.budget(1 * MIB, paranoid=True, small_bytes=0) as session:
+        y = x.clone()
+        made = [t.new_empty(0) if empty else torch.full_like(t, 7) for t in expected]
+        kept = [t + t for t in made]
+        torch.kthvalue(y, 3, dim=0, out=(made[0], made[1]))
+        torch.sort(y, dim=1, descending=True, out=(made[2], made[3]))
+        after = [t + t for t in made]
+        assert session.stats().num_replays > 0
+    for result, twice, before, wanted in zip(made, after, kept, expected, strict=True):
+        assert torch.equal(result, wanted)
+        assert torch.equal(twice, wanted + wanted)
+        assert torch.equal(before, torch.full_like(before, 14))

@@ -75,3 +75,15 @@ def test_who_pinned_what_is_listed() -> None:
         pinned()
     kept.clear()
     assert "\nPinned: 600.38 KiB: coop.pin.\n" in str(caught.value)
+
+
+def test_room_without_its_header_is_not_offered() -> None:
+    """It said that 1032192 bytes were wanted, and that 1032192 could be freed."""
+    with coop.budget("1MiB"), pytest.raises(coop.OutOfBudgetError) as caught:
+        torch.zeros(1032192 // 4)
+    shortage = caught.value.shortage
+    assert (shortage["wanted_bytes"], shortage["largest_window_bytes"]) == (1032192, 1032192 - 64)
+    # Both bounds are the same when nothing lies in the way.
+    assert "The smallest budget that can pass this point: 1.00 MiB (1048640 bytes).\n" in str(
+        caught.value
+    )

@@ -65,6 +65,16 @@ def test_the_smallest_budget_fits_and_one_just_below_does_not(residual: Plan) ->
         assert not simulate(trace, below, Options(policy), most_replay=5).fitted
 
 
+def test_progress_knows_of_the_points_to_come() -> None:
+    told: list[tuple[int, int]] = []
+    trace = read_trace(RESIDUAL)
+    planned = plan_trace(trace, policies=("coop",), progress=lambda *state: told.append(state))
+    assert [done for done, _ in told] == list(range(1, len(told) + 1))
+    assert all(known >= min(done + 1, len(told)) for done, known in told)
+    assert told[0][1] >= 1 + len(planned.points)
+    assert told[-1] == (len(told), len(told))
+
+
 def test_the_knee_is_where_the_curve_bends() -> None:
     times = {100: 10.0, 90: 10.5, 80: 11.0, 70: 12.0, 60: 20.0, 50: 40.0}
     points = [Point("coop", b, True, t, t / 10, 0, 0) for b, t in times.items()]

@@ -150,6 +150,16 @@ def test_without_hardware_a_large_model_is_traced_in_little_memory(tmp_path: Pat
     assert simulate(trace, peak * 2, Options(alignment=512)).fitted
 
 
+def test_a_recording_without_hardware_repeats(tmp_path: Path) -> None:
+    def step() -> None:
+        scores = nn.Linear(64, 16)(torch.randn(128, 64))
+        nn.functional.cross_entropy(scores, torch.zeros(128, dtype=torch.long)).backward()
+
+    for name in ("first", "second"):
+        coop.record_function(step, path=tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
 def test_a_trace_has_a_price_on_another_device(tmp_path: Path) -> None:
     from coop.profiles import get_profile
 
