@@ -70,7 +70,11 @@ void Core::place(Value* value, Bytes bytes, bool small, Side side) {
       throw OutOfBudget(shortage(value->bytes));
     }
     if (!small || !place_small(value)) {
-      const Side end = config_.partition ? side : Side::kLeft;
+      Side end = config_.partition ? side : Side::kLeft;
+      if (bytes >= alternating_bytes_) {
+        end = next_end_;
+        next_end_ = end == Side::kLeft ? Side::kRight : Side::kLeft;
+      }
       value->offset = place_or_evict(value, value->bytes, end);
       value->arena = &arena_;
     }
@@ -245,11 +249,20 @@ void Core::move_block(Value* from, Value* to) {
   emit(EventKind::kHandOver, to);
 }
 
-bool Core::make_room(Storage* const* inputs, size_t num_inputs, int* attempt) {
+bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   if (std::exchange(failed_, false)) return false;
   if (!config_.last_resort || !host_->may_move()) return false;
-  while (++*attempt <= 3) {
-    if (rearrange(inputs, num_inputs, *attempt)) {
+  constexpr int kMostAttempts = 4;
+  while (++*attempt <= kMostAttempts) {
+    bool changed = rearrange(inputs, num_inputs, *attempt);
+    if (*attempt == kMostAttempts) {
+      // A large temporary that is freed in the middle of an operator leaves a hole that the next
+      // one, a little larger, cannot use; at the other end it would not lie beside it.
+      alternating_bytes_ = wanted / 2;
+      next_end_ = Side::kRight;
+      changed = true;
+    }
+    if (changed) {
       ++stats_.num_retries;
       return true;
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -93,9 +94,11 @@ class Core {
 
   // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
   // so that the room besides them is in one piece; the second time the gradients too; the third
-  // time everything else is evicted. An attempt that changes nothing is passed over. True: it is
-  // worth trying again. `attempt` counts them, from 0. Other roots stay where they are.
-  bool make_room(Storage* const* inputs, size_t num_inputs, int* attempt);
+  // time everything else is evicted; the fourth time what is not much smaller than the bytes it
+  // wanted is placed at one end and the other in turn, until it ends. An attempt that changes
+  // nothing is passed over. True: it is worth trying again. `attempt` counts them, from 0. Other
+  // roots stay where they are.
+  bool make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt);
 
   // --- during Host::replay -------------------------------------------------------------------
   // A fresh storage that holds the content of `value` and may be written: its own block if nothing
@@ -184,6 +187,7 @@ class Core {
     Value* value;
     size_t kept_begin;
   };
+  static constexpr Bytes kNoAlternation = std::numeric_limits<Bytes>::max();
 
   // memory (core.cc)
   Bytes place_or_evict(Value* value, Bytes bytes, Side side);
@@ -263,7 +267,9 @@ class Core {
   double clock_ = 0;
   Origin origin_;
   int64_t fail_in_ = 0;
-  bool failed_ = false;  // the last failure was such a one
+  bool failed_ = false;                       // the last failure was such a one
+  Bytes alternating_bytes_ = kNoAlternation;  // from this size on, at the ends in turn
+  Side next_end_ = Side::kRight;
 
   std::deque<Value> values_;
   std::vector<int32_t> unused_values_;

@@ -171,6 +171,7 @@ void Core::keep_private_copy(Storage* storage) {
 
 void Core::commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
                   Storage* const* fresh, size_t num_fresh, Cost cost) {
+  alternating_bytes_ = kNoAlternation;
   clock_ += cost;
   ++stats_.num_operators;
   stats_.compute_cost += cost;
@@ -227,6 +228,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
 }
 
 void Core::abort(Operation& operation) {
+  alternating_bytes_ = kNoAlternation;
   for (const Write& write : operation.writes) {
     Storage* storage = write.storage;
     if (write.makes_version() && write.kind == Write::Kind::kCopied) {

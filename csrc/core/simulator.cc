@@ -155,8 +155,10 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
         throw;
       }
       break;
-    } catch (const OutOfBudget&) {
-      if (!repeatable || !core_.make_room(inputs.data(), inputs.size(), &attempt)) throw;
+    } catch (const OutOfBudget& error) {
+      if (!repeatable ||
+          !core_.make_room(inputs.data(), inputs.size(), error.shortage.wanted, &attempt))
+        throw;
     }
   }
   // What the operator read, and so what its record reads.

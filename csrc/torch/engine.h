@@ -172,7 +172,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void begin(Call& call);
   void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
            torch::jit::Stack* stack);
-  bool make_room(Call& call, torch::jit::Stack* stack, size_t base, int* attempt);
+  bool make_room(Call& call, torch::jit::Stack* stack, size_t base, Bytes wanted, int* attempt);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const torch::jit::Stack& stack);
   void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,

@@ -203,7 +203,7 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       run(call, op, keys, stack);
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(call, stack, base, &attempt)) {
+      if (!make_room(call, stack, base, error.shortage.wanted, &attempt)) {
         throw_out_of_budget(info.name, error.replaying, error.shortage);
       }
     }
@@ -228,12 +228,13 @@ void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 // The last resort.
-bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, int* attempt) {
+bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, Bytes wanted,
+                       int* attempt) {
   if (!call.repeatable) return false;
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (!core_.make_room(call.storages.data(), call.storages.size(), attempt)) return false;
+    if (!core_.make_room(call.storages.data(), call.storages.size(), wanted, attempt)) return false;
   }
   // Whatever the operator has left of its arguments.
   stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());

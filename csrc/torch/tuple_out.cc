@@ -52,7 +52,8 @@ void make_and_copy(const c10::OperatorHandle& maker, size_t num_results, torch::
     c10::IValue& slot = (*stack)[stack->size() - num_results + i];
     const at::Tensor made = slot.toTensor();
     const at::Tensor& out = given[i].toTensor();
-    if (at::native::resize_output(out, made.sizes())) {
+    // As torch does for a result that it makes itself; not for one with gaps, which is a part.
+    if (at::native::resize_output(out, made.sizes()) && made.is_non_overlapping_and_dense()) {
       out.as_strided_(made.sizes(), made.strides());
     }
     out.copy_(made);
