@@ -205,6 +205,8 @@ void Core::present(Value* value) {
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->beside.count > 0) stale_values_.push_back(neighbour->id);
   });
+  // A run that never searches must not collect them for ever.
+  if (stale_values_.size() > 2 * values_.size()) sort_unique(stale_values_);
   scores_are_stale_ = true;
   refresh(value);
 }
