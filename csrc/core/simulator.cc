@@ -157,8 +157,9 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
       break;
     } catch (const OutOfBudget& error) {
       if (!repeatable ||
-          !core_.make_room(inputs.data(), inputs.size(), error.shortage.wanted, &attempt))
+          !core_.make_room(inputs.data(), inputs.size(), error.shortage.wanted, &attempt)) {
         throw;
+      }
     }
   }
   // What the operator read, and so what its record reads.

@@ -1,8 +1,9 @@
-// Several given results (`out=(a, b)`) on torch before 2.12.
+// Several given results (`out=(a, b)`) on torch before 2.13.
 //
 // Its boxed call of a kernel that returns references to them takes the references after they have
-// gone with the stack, and the process ends (pytorch#174807). So such an operator is run as the
-// one that makes its results, and they are copied into those that were given.
+// gone with the stack, and the process ends (pytorch#174807; seen on 2.11, 2.12 was not tried). So
+// such an operator is run as the one that makes its results, and they are copied into those that
+// were given.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,7 +14,7 @@
 
 namespace coop {
 
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 inline constexpr bool kTupleOutDangles = true;
 #else
 inline constexpr bool kTupleOutDangles = false;

@@ -234,7 +234,7 @@ def test_a_result_that_does_not_fit_keeps_its_sizes_and_its_content() -> None:
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_several_given_results_are_written_and_recomputable(empty: bool) -> None:
-    """Found by the operator database: torch before 2.12 cannot call such an operator boxed."""
+    """Found by the operator database: torch 2.11 cannot call such an operator boxed."""
     x = torch.randn(64, 64)
     expected = [*x.kthvalue(3, dim=0), *x.sort(dim=1, descending=True)]
     with coop.budget(1 * MIB, paranoid=True, small_bytes=0) as session:
