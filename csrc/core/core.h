@@ -201,8 +201,11 @@ class Core {
   Window choose(Bytes bytes);
   void hide_locked();
   void show_locked();
-  bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
   void move_block(Value* from, Value* to);
+  void copy_content(Value* from, Value* to, Bytes to_bytes);
+
+  // moving (move.cc)
+  bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
   bool slide_down(Value* value, int64_t barrier_mark);
   bool move_above(Value* value, Bytes least);
   void move_aside(Value* value);
@@ -210,7 +213,6 @@ class Core {
   bool is_movable(const Value* value) const {
     return value->arena == &arena_ && value->is_evictable() && value->locks == 0;
   }
-  void copy_content(Value* from, Value* to, Bytes to_bytes);
 
   // graph (graph.cc)
   Value* new_value(Bytes bytes);

@@ -1,0 +1,158 @@
+// Moving values: the last resort of an operator that does not fit, and what comes to stay.
+#include <algorithm>
+#include <utility>
+
+#include "core/core.h"
+
+namespace coop {
+
+bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
+  if (std::exchange(failed_, false)) return false;
+  if (!config_.last_resort || !host_->may_move()) return false;
+  constexpr int kMostAttempts = 4;
+  while (++*attempt <= kMostAttempts) {
+    bool changed = rearrange(inputs, num_inputs, *attempt);
+    if (*attempt == kMostAttempts) {
+      // A large temporary that is freed in the middle of an operator leaves a hole that the next
+      // one, a little larger, cannot use; at the other end it would not lie beside it.
+      alternating_bytes_ = wanted / 2;
+      next_end_ = Side::kRight;
+      changed = true;
+    }
+    if (changed) {
+      ++stats_.num_retries;
+      return true;
+    }
+  }
+  return false;
+}
+
+// False when nothing has changed by it.
+bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
+  const int64_t mark = ++mark_;
+  std::vector<Value*> values;
+  for (size_t i = 0; i < num_inputs; ++i) {
+    Value* value = inputs[i]->value;
+    if (value->mark == mark) continue;
+    value->mark = mark;
+    if (is_movable(value)) values.push_back(value);
+  }
+  if (attempt > 1 && host_->may_move_gradients()) {
+    for_each_block([&](const Block& block) {
+      Value* value = block.value;
+      if (block.is_free() || !value->gradient || value->mark == mark || value->locks > 0) return;
+      const Storage* storage = value->storage;
+      if (storage == nullptr || storage->pins > 0 || storage->exposed) return;
+      value->mark = mark;
+      values.push_back(value);
+    });
+  }
+  bool changed = false;
+  if (attempt > 2) {
+    to_evict_.clear();
+    for_each_block([&](const Block& block) {
+      if (block.is_free() || block.value->mark == mark || !is_movable(block.value)) return;
+      to_evict_.push_back(block.value);
+    });
+    for (Value* value : to_evict_) evict_value(value);
+    changed = !to_evict_.empty();
+  }
+  std::sort(values.begin(), values.end(),
+            [](const Value* a, const Value* b) { return a->offset < b->offset; });
+  for (Value* value : values) changed |= slide_down(value, mark);
+  return changed;
+}
+
+// To the lowest address that it can have without passing what does not move, or what has the mark.
+// What lies there is evicted.
+bool Core::slide_down(Value* value, int64_t barrier_mark) {
+  const BlockMap& blocks = arena_.blocks();
+  const Bytes from = value->offset;
+  BlockMap::Position position = blocks.find(from);
+  const double last_access = blocks.at(position).last_access;
+  Bytes to = from;
+  while (blocks.has_previous(position)) {
+    position = blocks.previous(position);
+    const Block& block = blocks.at(position);
+    if (!block.is_free() && (!is_movable(block.value) || block.value->mark == barrier_mark)) break;
+    to = block.offset;
+  }
+  // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
+  constexpr Bytes kMostPieces = 32;
+  if ((from - to) * kMostPieces < value->bytes) return false;
+  to_evict_.clear();
+  for (position = blocks.find(to);; position = blocks.next(position)) {
+    const Block& block = blocks.at(position);
+    if (block.offset >= std::min(to + value->bytes, from)) break;
+    if (!block.is_free()) to_evict_.push_back(block.value);
+  }
+  for (Value* other : to_evict_) evict_value(other);
+  emit(EventKind::kFree, value);
+  arena_.free(from);
+  arena_.place_at(value, to, value->bytes);
+  moved(value, from, to, last_access);
+  return true;
+}
+
+// To a free block at or above `least`; false when there is none.
+bool Core::move_above(Value* value, Bytes least) {
+  const Bytes from = value->offset;
+  const double last_access = arena_.blocks().at(arena_.blocks().find(from)).last_access;
+  const Bytes to = arena_.place(value, value->bytes, Side::kRight);
+  if (to == Arena::kNowhere) return false;
+  if (to < least) {
+    arena_.free(to);
+    return false;
+  }
+  emit(EventKind::kFree, value);
+  arena_.free(from);
+  moved(value, from, to, last_access);
+  return true;
+}
+
+// Into free room beside something that stays, if it does not lie so already; not worth an eviction.
+void Core::move_aside(Value* value) {
+  const BlockMap& blocks = arena_.blocks();
+  auto stays = [&](BlockMap::Position position) { return blocks.at(position).cost == kBarrier; };
+  auto is_low = [&](BlockMap::Position position) {
+    return !blocks.has_previous(position) || stays(blocks.previous(position));
+  };
+  auto is_high = [&](BlockMap::Position position) {
+    return !blocks.has_next(position) || stays(blocks.next(position));
+  };
+  const Bytes from = value->offset;
+  const BlockMap::Position own = blocks.find(from);
+  if (is_low(own) || is_high(own)) return;
+  const double last_access = blocks.at(own).last_access;
+  for (BlockMap::Position position;; position = blocks.next(position)) {
+    const Block& block = blocks.at(position);
+    const bool low = is_low(position);
+    if (block.is_free() && block.bytes >= value->bytes && (low || is_high(position))) {
+      Bytes to = block.offset;
+      emit(EventKind::kFree, value);
+      if (low) {
+        arena_.place_at(value, to, value->bytes);
+      } else {
+        to = arena_.place_at_end(value, to, value->bytes);
+      }
+      arena_.free(from);
+      moved(value, from, to, last_access);
+      return;
+    }
+    if (!blocks.has_next(position)) return;
+  }
+}
+
+void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {
+  value->offset = to;
+  arena_.touch(to, last_access);
+  refresh(value);
+  host_->move(*value, from);
+  stats_.moved_bytes += value->bytes;
+  emit(EventKind::kAllocate, value, value->bytes, 3);
+  if (value->record != nullptr) {
+    emit(EventKind::kRecord, value, static_cast<int64_t>(value->record->cost));
+  }
+}
+
+}  // namespace coop
