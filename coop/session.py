@@ -374,17 +374,25 @@ def install(
         share = _parse_share(size)
         if share is None:
             # Mistakes are told now.
-            _config(parse_bytes(size), policy, switches, small_bytes, CUDA_ALIGNMENT)
+            num_bytes = parse_bytes(size)
+            _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "CUDA is already started, and torch cannot change its allocator any more: call "
                 "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
                 "program, before the first use of a CUDA tensor"
             )
+        if share is None:
+            free_bytes, total_bytes = _C.cuda_memory(index)
+            if num_bytes > free_bytes:
+                raise ValueError(
+                    f"a budget of {format_bytes(num_bytes)} does not fit this GPU, which has "
+                    f"{format_bytes(free_bytes)} of its {format_bytes(total_bytes)} free: choose "
+                    "less, or a share such as 80%"
+                )
 
         def configure(used: int) -> tuple[Any, Any, bool, bool]:
-            free_bytes = torch.cuda.mem_get_info(used)[0]
-            num_bytes = parse_bytes(size) if share is None else int(free_bytes * share)
+            num_bytes = parse_bytes(size) if share is None else int(_C.cuda_memory(used)[0] * share)
             profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
             config = _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
             return config, profile, False, paranoid

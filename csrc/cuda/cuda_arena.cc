@@ -26,10 +26,8 @@ class CudaMemory final : public Memory {
  public:
   CudaMemory(Bytes bytes, c10::DeviceIndex device) : bytes_(bytes), device_(device) {
     const c10::cuda::CUDAGuard guard(device);
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    TORCH_CHECK(static_cast<size_t>(bytes) <= free_bytes, "coop: a budget of ", bytes,
+    const auto [free_bytes, total_bytes] = cuda_memory(device);
+    TORCH_CHECK(bytes <= free_bytes, "coop: a budget of ", bytes,
                 " bytes does not fit this GPU, which has ", free_bytes, " of its ", total_bytes,
                 " bytes free: choose less, or a share such as 80%");
     void* base = nullptr;
@@ -310,5 +308,13 @@ void install_cuda_allocator(std::function<EngineConfig(int)> configure) {
 }
 
 bool is_cuda_allocator_installed() { return installed() != nullptr; }
+
+std::pair<Bytes, Bytes> cuda_memory(int device) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return {static_cast<Bytes>(free_bytes), static_cast<Bytes>(total_bytes)};
+}
 
 }  // namespace coop

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "torch/engine.h"
 
@@ -13,5 +14,8 @@ namespace coop {
 // `configure` says with which budget.
 void install_cuda_allocator(std::function<EngineConfig(int device)> configure);
 bool is_cuda_allocator_installed();
+
+// What the driver says is free, and there is in all.
+std::pair<Bytes, Bytes> cuda_memory(int device);
 
 }  // namespace coop

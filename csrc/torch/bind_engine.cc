@@ -276,6 +276,8 @@ void bind_engine(py::module_& m) {
                           result[2].cast<bool>(), result[3].cast<bool>()};
     });
   });
+  // Does not start torch's CUDA, after which the allocator could not be changed.
+  m.def("cuda_memory", &cuda_memory);
   m.def("cuda_engine", [](int device) {
     Engine* engine = active_engine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
     return engine == nullptr ? std::shared_ptr<Engine>() : engine->shared_from_this();
