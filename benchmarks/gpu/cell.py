@@ -228,8 +228,11 @@ def main() -> int:
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--digest", action="store_true")
+    parser.add_argument("--cores", help="run on these only, such as 2,3")
     parser.add_argument("--serve", action="store_true", help="run steps as standard input says")
     args = parser.parse_args()
+    if args.cores:
+        os.sched_setaffinity(0, {int(core) for core in args.cores.split(",")})
     make, default_batch = TASKS[args.model]
     batch = args.batch or default_batch
     result: dict[str, Any] = {

@@ -87,10 +87,10 @@ def identical(models: tuple[str, ...], ratios: list[float], at_once: int) -> lis
 
 
 def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list[Row]:
-    """Plain and coop in turn, a few steps each, so that both see the same machine."""
+    """Plain and coop in turn, a few steps each and on the same cores: both see the same machine."""
     workers = {
         mode: subprocess.Popen(
-            command(model, mode, budget=value, batch=batch, warmup=6, serve=True),
+            command(model, mode, budget=value, batch=batch, warmup=6, serve=True, cores="2,3"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

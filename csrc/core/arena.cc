@@ -66,14 +66,15 @@ void Arena::free(Bytes offset) {
   block.value = nullptr;
   blocks_.set_cost(position, 0);
 
+  const int num_chunks = blocks_.num_chunks();
   if (blocks_.has_next(position)) {
     const BlockMap::Position next = blocks_.next(position);
     const Block& neighbour = blocks_.at(next);
     if (neighbour.is_free()) {
       bytes += neighbour.bytes;
       blocks_.erase(next);
-      // The chunks may have been merged by the removal.
-      position = blocks_.find(first);
+      // The removal may have merged chunks.
+      if (blocks_.num_chunks() != num_chunks) position = blocks_.find(first);
     }
   }
   if (blocks_.has_previous(position)) {
@@ -83,7 +84,7 @@ void Arena::free(Bytes offset) {
       first = neighbour.offset;
       bytes += neighbour.bytes;
       blocks_.erase(position);
-      position = blocks_.find(first);
+      position = blocks_.num_chunks() == num_chunks ? previous : blocks_.find(first);
     }
   }
   blocks_.set_range(position, first, bytes);

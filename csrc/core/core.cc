@@ -237,6 +237,7 @@ void Core::release_block(Value* value) {
     }
   }
   value->offset = Arena::kNowhere;
+  value->is_candidate = false;
 }
 
 void Core::move_block(Value* from, Value* to) {
@@ -244,6 +245,8 @@ void Core::move_block(Value* from, Value* to) {
   to->arena = from->arena;
   to->offset = from->offset;
   from->offset = Arena::kNowhere;
+  from->is_candidate = false;
+  to->last_access = from->last_access;
   to->arena->hand_over(to->offset, to);
   emit(EventKind::kHandOver, to);
 }

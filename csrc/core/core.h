@@ -177,7 +177,7 @@ class Core {
     return std::exchange(fail_in_, n);
   }
 
-  // Brings the scores on the blocks up to date, as a search does before it reads them.
+  // Brings the blocks up to date, as a search does before it reads them.
   void refresh_stale();
 
   bool is_valid() const;
@@ -209,7 +209,7 @@ class Core {
   bool slide_down(Value* value, int64_t barrier_mark);
   bool move_above(Value* value, Bytes least);
   void move_aside(Value* value);
-  void moved(Value* value, Bytes from, Bytes to, double last_access);
+  void moved(Value* value, Bytes from, Bytes to);
   bool is_movable(const Value* value) const {
     return value->arena == &arena_ && value->is_evictable() && value->locks == 0;
   }
@@ -229,7 +229,16 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);
+  void mark_stale(Value* value, Stale what) {
+    if (value->stale == 0) stale_values_.push_back(value->id);
+    value->stale |= what;
+  }
+  void touch(Value* value) {
+    value->last_access = clock_;
+    if (value->arena == &arena_) mark_stale(value, kStaleAccess);
+  }
   void refresh(Value* value);
+  void update_blocks();
   Cost score_cost(const Value* value);
   Cost exact_neighbourhood(const Value* value);
 
@@ -282,7 +291,7 @@ class Core {
   Record* first_record_ = nullptr;
   Record* last_record_ = nullptr;
   std::vector<Value*> locked_;
-  std::vector<int32_t> stale_values_;  // ids of those that may not lie beside all their sets now
+  std::vector<int32_t> stale_values_;  // ids; also of values that are gone
   bool scores_are_stale_ = false;
 
   int64_t step_ = 0;

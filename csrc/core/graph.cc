@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "core/check.h"
 #include "core/core.h"
@@ -27,11 +28,6 @@ void for_each_neighbour(const Value* value, F&& f) {
   }
 }
 
-void sort_unique(std::vector<int32_t>& ids) {
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-}
-
 }  // namespace
 
 Value* Core::new_value(Bytes bytes) {
@@ -42,6 +38,13 @@ Value* Core::new_value(Bytes bytes) {
   } else {
     id = unused_values_.back();
     unused_values_.pop_back();
+  }
+  if (stale_values_.size() > 2 * values_.size()) {
+    // A run that never searches must not collect them for ever.
+    stale_values_.clear();
+    for (const Value& value : values_) {
+      if (value.stale != 0) stale_values_.push_back(value.id);
+    }
   }
   Value* value = &values_[id];
   *value = Value();
@@ -58,6 +61,7 @@ void Core::recycle(Value* value) {
   value->offset = Arena::kNowhere;
   value->record = nullptr;
   value->serial = 0;
+  value->stale = 0;
   unused_values_.push_back(value->id);
   --stats_.num_values;
 }
@@ -203,10 +207,8 @@ void Core::present(Value* value) {
   value->neighbourhood = -1;
   // It may have been all that lay between them and its set.
   for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->beside.count > 0) stale_values_.push_back(neighbour->id);
+    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleScore);
   });
-  // A run that never searches must not collect them for ever.
-  if (stale_values_.size() > 2 * values_.size()) sort_unique(stale_values_);
   scores_are_stale_ = true;
   refresh(value);
 }
@@ -235,13 +237,10 @@ void Core::add_beside(Value* value, int32_t node) {
 }
 
 // Scores change with every eviction and every replay, for many values at once, and are read by
-// searches only: so they are brought up to date here. An id may have been reused since: to refresh
-// what is not stale does no harm.
+// searches only: so they are brought up to date here.
 void Core::refresh_stale() {
+  update_blocks();
   if (!scores_are_stale_) return;
-  sort_unique(stale_values_);
-  for (const int32_t id : stale_values_) refresh(&values_[id]);
-  stale_values_.clear();
   arena_.rescore([&](const Block& block) {
     const Value* value = block.value;
     const Cost cost = value->beside.count > 0 ? score_cost(value) : block.cost;
@@ -251,18 +250,34 @@ void Core::refresh_stale() {
   scores_are_stale_ = false;
 }
 
-// Asks the graph anew which sets are beside the value.
+// Whether it may be evicted, or at what cost, has changed. That it may not be is told at once: no
+// search must ever find it.
 void Core::refresh(Value* value) {
-  value->beside.count = 0;
   if (!value->is_resident() || value->arena != &arena_) return;
-  if (!value->is_evictable()) {
+  if (value->is_evictable()) {
+    mark_stale(value, kStaleScore);
+  } else if (value->is_candidate) {
     arena_.set_cost(value->offset, kBarrier);
-    return;
+    value->is_candidate = false;
   }
-  for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
-  });
-  arena_.set_cost(value->offset, score_cost(value));
+}
+
+void Core::update_blocks() {
+  for (const int32_t id : stale_values_) {
+    Value* value = &values_[id];
+    const uint8_t stale = std::exchange(value->stale, 0);
+    if (stale == 0 || !value->is_resident() || value->arena != &arena_) continue;
+    if ((stale & kStaleAccess) != 0) arena_.touch(value->offset, value->last_access);
+    if ((stale & kStaleScore) == 0 || !value->is_evictable()) continue;
+    // Asks the graph anew which sets are beside the value.
+    value->beside.count = 0;
+    for_each_neighbour(value, [&](Value* neighbour) {
+      if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+    });
+    arena_.set_cost(value->offset, score_cost(value));
+    value->is_candidate = true;
+  }
+  stale_values_.clear();
 }
 
 Cost Core::score_cost(const Value* value) {

@@ -48,6 +48,10 @@ struct BesideSets {
   int32_t nodes[kMost];
 };
 
+// Blocks are read by searches only, and to find one takes a while: what operators change of them is
+// put on the map before a search.
+enum Stale : uint8_t { kStaleAccess = 1, kStaleScore = 2 };
+
 struct Value {
   Storage* storage = nullptr;  // null once the storage died or was written again
   Record* record = nullptr;    // null: a root, or a temporary of the running operator
@@ -67,6 +71,9 @@ struct Value {
   int64_t step = 0;                    // step in which it was made
   int64_t mark = 0;                    // last traversal that saw it
   bool gradient = false;               // a root, but while it is being accumulated it may move
+  bool is_candidate = false;           // its block has a score: a window may contain it
+  uint8_t stale = 0;                   // what its block does not know yet: see Stale
+  double last_access = 0;              // clock of the last use
   Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
   Value* next_recorded = nullptr;
 

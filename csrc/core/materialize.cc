@@ -43,7 +43,7 @@ void Core::make_resident(Value* const* values, size_t num_values) {
       complete = true;
       for (size_t i = 0; i < num_values; ++i) {
         if (values[i]->is_resident()) {
-          if (values[i]->arena == &arena_) arena_.touch(values[i]->offset, clock_);
+          touch(values[i]);
           continue;
         }
         complete = false;
@@ -132,10 +132,7 @@ void Core::replay(Value* wanted) {
   COOP_ASSERT(wanted->is_resident());
   emit(EventKind::kReplay, wanted, static_cast<int64_t>(record->cost));
   origin_ = asking;
-  for (Edge& edge : record->inputs) {
-    Value* input = edge.value;
-    if (input->is_resident() && input->arena == &arena_) arena_.touch(input->offset, clock_);
-  }
+  for (Edge& edge : record->inputs) touch(edge.value);
   unlock_inputs();
   COOP_DEBUG_ASSERT(is_valid());
 }
@@ -150,9 +147,7 @@ void Core::adopt(Value* value, Storage* fresh, bool wanted) {
   if (take) {
     move_block(content, value);
     present(value);
-    // A small value lies in the arena when the small area was full, and may come back to the
-    // latter.
-    if (value->arena == &arena_) arena_.touch(value->offset, clock_);
+    touch(value);
     refresh(value);
     if (value->storage != nullptr) host_->restore(*value->storage);
   }

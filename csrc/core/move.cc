@@ -69,7 +69,6 @@ bool Core::slide_down(Value* value, int64_t barrier_mark) {
   const BlockMap& blocks = arena_.blocks();
   const Bytes from = value->offset;
   BlockMap::Position position = blocks.find(from);
-  const double last_access = blocks.at(position).last_access;
   Bytes to = from;
   while (blocks.has_previous(position)) {
     position = blocks.previous(position);
@@ -90,14 +89,13 @@ bool Core::slide_down(Value* value, int64_t barrier_mark) {
   emit(EventKind::kFree, value);
   arena_.free(from);
   arena_.place_at(value, to, value->bytes);
-  moved(value, from, to, last_access);
+  moved(value, from, to);
   return true;
 }
 
 // To a free block at or above `least`; false when there is none.
 bool Core::move_above(Value* value, Bytes least) {
   const Bytes from = value->offset;
-  const double last_access = arena_.blocks().at(arena_.blocks().find(from)).last_access;
   const Bytes to = arena_.place(value, value->bytes, Side::kRight);
   if (to == Arena::kNowhere) return false;
   if (to < least) {
@@ -106,12 +104,13 @@ bool Core::move_above(Value* value, Bytes least) {
   }
   emit(EventKind::kFree, value);
   arena_.free(from);
-  moved(value, from, to, last_access);
+  moved(value, from, to);
   return true;
 }
 
 // Into free room beside something that stays, if it does not lie so already; not worth an eviction.
 void Core::move_aside(Value* value) {
+  update_blocks();
   const BlockMap& blocks = arena_.blocks();
   auto stays = [&](BlockMap::Position position) { return blocks.at(position).cost == kBarrier; };
   auto is_low = [&](BlockMap::Position position) {
@@ -123,7 +122,6 @@ void Core::move_aside(Value* value) {
   const Bytes from = value->offset;
   const BlockMap::Position own = blocks.find(from);
   if (is_low(own) || is_high(own)) return;
-  const double last_access = blocks.at(own).last_access;
   for (BlockMap::Position position;; position = blocks.next(position)) {
     const Block& block = blocks.at(position);
     const bool low = is_low(position);
@@ -136,16 +134,17 @@ void Core::move_aside(Value* value) {
         to = arena_.place_at_end(value, to, value->bytes);
       }
       arena_.free(from);
-      moved(value, from, to, last_access);
+      moved(value, from, to);
       return;
     }
     if (!blocks.has_next(position)) return;
   }
 }
 
-void Core::moved(Value* value, Bytes from, Bytes to, double last_access) {
+void Core::moved(Value* value, Bytes from, Bytes to) {
   value->offset = to;
-  arena_.touch(to, last_access);
+  value->is_candidate = false;
+  mark_stale(value, kStaleAccess);
   refresh(value);
   host_->move(*value, from);
   stats_.moved_bytes += value->bytes;

@@ -161,6 +161,7 @@ void Core::keep_private_copy(Storage* storage) {
   std::swap(old->offset, copy->offset);
   std::swap(old->arena, copy->arena);
   std::swap(old->external, copy->external);
+  std::swap(old->last_access, copy->last_access);
   old->arena->hand_over(old->offset, old);
   emit(EventKind::kHandOver, old);
   if (copy->arena != nullptr) {
@@ -197,7 +198,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       set_record(value, record, index);
       emit(EventKind::kRecord, value, static_cast<int64_t>(cost));
     }
-    if (value->arena == &arena_) arena_.touch(value->offset, clock_);
+    touch(value);
     refresh(value);
   };
   // Small values are roots from the start: they are never evicted.
@@ -219,7 +220,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
     if (write.makes_version() && write.kind == Write::Kind::kInPlace) absent(write.old);
   }
   for (Value* value : operation.locked) {
-    if (value->is_resident() && value->arena == &arena_) arena_.touch(value->offset, clock_);
+    touch(value);
     unlock(value);
   }
   operation.locked.clear();

@@ -74,6 +74,7 @@ BudgetError::BudgetError(const OutOfBudget& cause)
 
 void Call::clear() {
   tensors.clear();
+  before.clear();
   storages.clear();
   arguments.clear();
   fresh.clear();
@@ -268,12 +269,16 @@ void Engine::delete_storage(void* context) {
 
 // Records own arguments whose destruction may come back to us, so they are destroyed unlocked.
 void Engine::empty_trash() {
-  std::vector<Record*> trash;
+  // Its memory goes round. Empty where a destruction has come back to us.
+  static thread_local std::vector<Record*> spare;
+  std::vector<Record*> trash = std::move(spare);
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     trash.swap(trash_);
   }
   for (Record* record : trash) delete record;
+  trash.clear();
+  spare = std::move(trash);
 }
 
 void Engine::release(Storage& storage) {

@@ -58,26 +58,28 @@ struct EngineConfig {
   bool paranoid = false;  // evict all that can be after every operator (for tests)
 };
 
-// One tensor among the arguments of the running operator.
+// One tensor among the arguments of the running operator. Small: an optimizer's operator has
+// thousands.
 struct TensorArgument {
-  FrozenTensor frozen;
+  const c10::TensorImpl* tensor = nullptr;  // null: undefined, or not understood
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
   Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
-  bool dense = false;          // every element has bytes of its own, with none between them
+  int32_t argument = 0;
+  int32_t list_index = -1;  // in a list of tensors; -1: the argument itself
+  int32_t before = -1;      // index into Call::before; -1: the operator changes no geometry
+  bool dense = false;       // every element has bytes of its own, with none between them
   bool written = false;
   bool parameter = false;  // a leaf with a gradient: what is written to it stays (Rule 11)
-
-  // Whether the operator writes all `bytes` of its storage, as far as geometry tells.
-  bool is_covered_by_write(Bytes bytes) const;
 };
 
 // Everything about one running operator. One per thread and depth, reused.
 struct Call {
   const OpInfo* info = nullptr;
   std::vector<TensorArgument> tensors;
-  std::vector<Storage*> storages;  // inputs in the arena
+  std::vector<FrozenTensor> before;  // those that it may resize, as they were
+  std::vector<Storage*> storages;    // inputs in the arena
   std::vector<c10::IValue> arguments;
   Operation operation;
   bool records = true;     // a record is possible
@@ -94,6 +96,8 @@ struct Call {
   std::vector<Storage*> fresh;
   std::vector<Value*> inputs;
 
+  // Whether the operator writes all `bytes` of the tensor's storage, as far as geometry tells.
+  bool covers(const TensorArgument& tensor, Bytes bytes) const;
   void clear();
 };
 
@@ -103,7 +107,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   ~Engine() override;
 
   // --- the way of an operator ------------------------------------------------------------------
-  void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  void intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack);
   // The same for tensors without bytes: Python modes come before our dispatch key, so Python tells
   // us of the operator, and runs it.
   void intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,

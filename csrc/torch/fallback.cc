@@ -113,12 +113,12 @@ bool went_another_way(int64_t failures) {
 void restore_sizes(const Call& call) {
   if (!call.records) return;
   for (const TensorArgument& entry : call.tensors) {
-    if (!entry.written || !entry.frozen.defined) continue;
-    const FrozenTensor& frozen = entry.frozen;
+    if (!entry.written || entry.before < 0) continue;
+    const FrozenTensor& frozen = call.before[entry.before];
     const auto sizes = frozen.geometry.sizes_arrayref();
     const auto strides = frozen.geometry.strides_arrayref();
-    for_each_tensor(call.arguments[frozen.argument], [&](const at::Tensor& tensor, int32_t index) {
-      if (index != frozen.list_index || (tensor.sizes() == sizes && tensor.strides() == strides)) {
+    for_each_tensor(call.arguments[entry.argument], [&](const at::Tensor& tensor, int32_t index) {
+      if (index != entry.list_index || (tensor.sizes() == sizes && tensor.strides() == strides)) {
         return;
       }
       const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
@@ -162,23 +162,20 @@ void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (kTupleOutDangles) {
-    const OpInfo& info = op_info(op);
-    if (info.maker) return make_and_copy(*info.maker, info.num_results, stack);
-  }
+  const OpInfo& info = op_info(op);
+  if (kTupleOutDangles && info.maker) return make_and_copy(*info.maker, info.num_results, stack);
   Engine* engine = active_engine(op, *stack);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
-    engine->intercept(op, keys, stack);
+    engine->intercept(info, op, keys, stack);
   }
 }
 
 }  // namespace
 
-void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack) {
-  const OpInfo& info = op_info(op);
   keys = below_us(keys);
   const bool accumulating = info.accumulates && accumulating_leaf().defined();
   const uint16_t source = records_sources() ? current_source() : 0;
@@ -215,11 +212,12 @@ void Engine::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                             const std::function<void(torch::jit::Stack*)>& run) {
   const auto* outer = std::exchange(g_run_in_python, &run);
+  const OpInfo& info = op_info(op);
   // Python makes tensors on the way to a view.
   std::optional<Recorder::PauseScope> unrecorded;
-  if (op_info(op).passes_through) unrecorded.emplace();
+  if (info.passes_through) unrecorded.emplace();
   try {
-    intercept(op, c10::DispatchKeySet(), stack);
+    intercept(info, op, c10::DispatchKeySet(), stack);
   } catch (...) {
     g_run_in_python = outer;
     throw;
@@ -340,16 +338,12 @@ size_t end_bytes(const at::Tensor& tensor) {
 
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index) {
   TensorArgument& entry = call.tensors.emplace_back();
-  entry.frozen.argument = static_cast<int32_t>(argument);
-  entry.frozen.list_index = list_index;
-  if (!tensor.defined()) {
-    entry.frozen.defined = false;
-    return;
-  }
+  entry.argument = static_cast<int32_t>(argument);
+  entry.list_index = list_index;
+  if (!tensor.defined()) return;
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
     // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
     call.understood = false;
-    entry.frozen.defined = false;
     if (tensor.layout() == c10::kSparse) {
       add_tensor(call, tensor._indices(), argument, list_index);
       add_tensor(call, tensor._values(), argument, list_index);
@@ -365,7 +359,11 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, i
     }
     return;
   }
-  if (call.records) entry.frozen.set(tensor);
+  entry.tensor = tensor.unsafeGetTensorImpl();
+  if (call.records && call.info->has_writes) {
+    entry.before = static_cast<int32_t>(call.before.size());
+    call.before.emplace_back().set(*entry.tensor);
+  }
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
   entry.storage_bytes = entry.impl->nbytes();
@@ -608,12 +606,14 @@ void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t nu
   }
 }
 
-bool TensorArgument::is_covered_by_write(Bytes bytes) const {
+bool Call::covers(const TensorArgument& tensor, Bytes bytes) const {
+  if (!tensor.written || !tensor.dense || tensor.before < 0) return false;
+  const FrozenTensor& frozen = before[tensor.before];
   const Bytes covered = frozen.geometry.size() == 0
                             ? static_cast<Bytes>(frozen.dtype.itemsize())
                             : c10::multiply_integers(frozen.geometry.sizes_arrayref()) *
                                   static_cast<Bytes>(frozen.dtype.itemsize());
-  return written && dense && frozen.offset == 0 && covered == bytes;
+  return frozen.offset == 0 && covered == bytes;
 }
 
 FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
@@ -627,8 +627,17 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->side = call.side;
   frozen->num_fresh = call.fresh.size();
   const std::vector<Write>& writes = call.operation.writes;
-  for (TensorArgument& tensor : call.tensors) {
-    FrozenTensor& target = tensor.frozen;
+  for (const TensorArgument& tensor : call.tensors) {
+    FrozenTensor& target = frozen->tensors.emplace_back();
+    if (tensor.before >= 0) {
+      target = call.before[tensor.before];
+    } else if (tensor.tensor != nullptr) {
+      target.set(*tensor.tensor);
+    } else {
+      target.defined = false;
+    }
+    target.argument = tensor.argument;
+    target.list_index = tensor.list_index;
     target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
     if (target.defined && tensor.storage_bytes > 0) {
       Storage* storage = tensor.storage;
@@ -645,7 +654,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
         target.copy = root;
         // Covered in full and never read: any memory will do. Rule 7's statistics likewise.
         if (root ? value == nullptr
-                 : call.info->overwrites && tensor.is_covered_by_write(content_bytes(*storage))) {
+                 : call.info->overwrites && call.covers(tensor, content_bytes(*storage))) {
           value = nullptr;
           target.scratch_bytes = storage->bytes;
         }
@@ -655,7 +664,6 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
         call.inputs.push_back(value);
       }
     }
-    frozen->tensors.push_back(std::move(target));
   }
   // An overwritten value that is also read under another name must come back after all.
   for (FrozenTensor& target : frozen->tensors) {
@@ -865,5 +873,16 @@ void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>()); }
+
+// Views pass through as they are, and there are as many as other operators: the dispatcher does not
+// even call us for these. (Not for detach, which AccumulateGrad calls.)
+TORCH_LIBRARY_IMPL(aten, Fake, m) {
+  for (const char* view :
+       {"_unsafe_view", "alias", "as_strided", "diagonal", "expand", "permute", "select.int",
+        "slice.Tensor", "split.Tensor", "split_with_sizes", "squeeze", "squeeze.dim",
+        "squeeze.dims", "t", "transpose.int", "unbind.int", "unfold", "unsqueeze", "view"}) {
+    m.impl(view, torch::CppFunction::makeFallthrough());
+  }
+}
 
 }  // namespace coop

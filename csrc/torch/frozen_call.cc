@@ -46,15 +46,14 @@ void FrozenCall::operator delete(void* memory) {
   ::operator delete(memory);
 }
 
-void FrozenTensor::set(const at::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+void FrozenTensor::set(const c10::TensorImpl& tensor) {
   geometry.set_sizes(tensor.sizes());
   geometry.set_strides(tensor.strides());
   offset = tensor.storage_offset();
-  dtype = impl->dtype();
-  keys = impl->key_set();
-  device = impl->device();
-  wrapped_number = impl->is_wrapped_number();
+  dtype = tensor.dtype();
+  keys = tensor.key_set();
+  device = tensor.device();
+  wrapped_number = tensor.is_wrapped_number();
 }
 
 at::Tensor FrozenTensor::thaw(c10::Storage storage) const {

@@ -32,7 +32,7 @@ struct FrozenTensor {
   bool copy = false;        // written, but only a copy of it may be
   bool defined = true;
 
-  void set(const at::Tensor& tensor);
+  void set(const c10::TensorImpl& tensor);
   at::Tensor thaw(c10::Storage storage) const;
 };
 
@@ -51,8 +51,9 @@ struct FrozenCall final : Record {
   RngState rng;
   Side side = Side::kRight;
   size_t num_fresh = 0;
-  c10::SmallVector<c10::IValue, 8> arguments;  // tensors left out
-  c10::SmallVector<FrozenTensor, 4> tensors;
+  // As long as those of convolutions and norms, so that they need no memory of their own.
+  c10::SmallVector<c10::IValue, 12> arguments;  // tensors left out
+  c10::SmallVector<FrozenTensor, 8> tensors;
 };
 
 }  // namespace coop

@@ -82,6 +82,7 @@ const std::unordered_set<std::string>& geometry_changers() {
       "aten::detach_",        "aten::swapaxes_",    "aten::swapdims_",
       "aten::requires_grad_", "aten::rename_",      "aten::is_pinned",
       "aten::record_stream",  "aten::is_same_size", "aten::_has_same_storage_numel",
+      "aten::_unsafe_view",
   };
   return *table;
 }

@@ -219,7 +219,8 @@ void Recorder::begin(const Call& call) {
   const OpInfo& info = *call.info;
   auto id_of = [&](const TensorArgument& tensor) -> int64_t {
     if (tensor.storage == nullptr) {
-      const bool used = tensor.impl != nullptr && tensor.storage_bytes > 0 && tensor.frozen.defined;
+      const bool used =
+          tensor.impl != nullptr && tensor.storage_bytes > 0 && tensor.tensor != nullptr;
       return used ? external(tensor.impl) : -1;
     }
     const auto found = ids_.find(tensor.storage);
@@ -242,7 +243,7 @@ void Recorder::begin(const Call& call) {
                                                   : tensor.impl == write.storage->handle;
       if (!same) continue;
       id = id_of(tensor);
-      overwritten &= tensor.is_covered_by_write(write.storage->bytes - header_bytes_);
+      overwritten &= call.covers(tensor, write.storage->bytes - header_bytes_);
     }
     if (id < 0) continue;
     (overwritten ? pending.overwrites : pending.writes).push_back(id);
