@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
@@ -121,12 +122,61 @@ class _OneDevice(TorchFunctionMode):
         if func is torch.Tensor.to:
             args = tuple(_on_cpu(argument) for argument in args)
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs))
+        if func is F.scaled_dot_product_attention:
+            return _gpu_attention(*args, **kwargs)
         return func(*args, **kwargs)
 
     def faked(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
             return tensor
         return self.mode.from_tensor(tensor)  # the same one for the same tensor
+
+
+def _gpu_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """By the kernels of a GPU: a CPU has none with dropout, and keeps all of the probabilities."""
+    if query.dim() != 4:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        query, key, value = (tensor.to(dtype) for tensor in (query, key, value))
+    if enable_gqa:
+        groups = query.size(1) // key.size(1)
+        key, value = (tensor.repeat_interleave(groups, 1) for tensor in (key, value))
+    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+        results = _aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )
+    else:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(
+                attn_mask.logical_not(), float("-inf")
+            )
+        if attn_mask is not None:
+            shape = (*query.shape[:3], key.size(2))
+            attn_mask = attn_mask.to(query.dtype).expand(shape)
+        results = _aten._scaled_dot_product_efficient_attention(
+            query,
+            key,
+            value,
+            attn_mask,
+            any(tensor.requires_grad for tensor in (query, key, value)),
+            dropout_p,
+            is_causal,
+            scale=scale,
+        )
+    attended: torch.Tensor = results[0]
+    return attended
 
 
 def _on_cpu(argument: Any) -> Any:

@@ -191,3 +191,23 @@ def test_without_hardware_layers_are_copied_and_numpy_comes_and_goes() -> None:
 
     trace = coop.record_function(train)
     assert trace.num_operators > 100
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_hardware_attention_is_that_of_a_gpu(dtype: torch.dtype, masked: bool) -> None:
+    """A CPU has no kernel with dropout: it would keep all of the probabilities."""
+    batch, heads, length, width = 4, 8, 1024, 64
+
+    def train() -> None:
+        qkv = torch.randn(3, batch, heads, length, width, dtype=dtype, requires_grad=True)
+        mask = torch.ones(length, length, dtype=torch.bool) if masked else None
+        nn.functional.scaled_dot_product_attention(
+            *qkv.unbind(), attn_mask=mask, dropout_p=0.1
+        ).sum().backward()
+
+    trace = coop.record_function(train)
+    kernel = "flash" if dtype == torch.bfloat16 and not masked else "efficient"
+    assert f"aten::_scaled_dot_product_{kernel}_attention" in trace.op_names
+    assert f"aten::_scaled_dot_product_{kernel}_attention_backward" in trace.op_names
+    assert peak_without_limit(trace) < batch * heads * length * length * dtype.itemsize
