@@ -96,6 +96,8 @@ class BlockMap {
   int64_t size() const { return size_; }
   int num_chunks() const { return static_cast<int>(directory_.size()); }
   const Chunk& chunk(int index) const { return *directory_[index].chunk; }
+  // Whether a free block of that size may be in the chunk.
+  bool may_have_free(int index, Bytes bytes) const { return directory_[index].free_bound >= bytes; }
 
   bool is_valid(Bytes begin, Bytes end) const;
 

@@ -122,22 +122,25 @@ void Core::move_aside(Value* value) {
   const Bytes from = value->offset;
   const BlockMap::Position own = blocks.find(from);
   if (is_low(own) || is_high(own)) return;
-  for (BlockMap::Position position;; position = blocks.next(position)) {
-    const Block& block = blocks.at(position);
-    const bool low = is_low(position);
-    if (block.is_free() && block.bytes >= value->bytes && (low || is_high(position))) {
-      Bytes to = block.offset;
-      emit(EventKind::kFree, value);
-      if (low) {
-        arena_.place_at(value, to, value->bytes);
-      } else {
-        to = arena_.place_at_end(value, to, value->bytes);
-      }
-      arena_.free(from);
-      moved(value, from, to);
-      return;
+  auto take = [&](Bytes to, bool low) {
+    emit(EventKind::kFree, value);
+    if (low) {
+      arena_.place_at(value, to, value->bytes);
+    } else {
+      to = arena_.place_at_end(value, to, value->bytes);
     }
-    if (!blocks.has_next(position)) return;
+    arena_.free(from);
+    moved(value, from, to);
+  };
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    if (!blocks.may_have_free(c, value->bytes)) continue;
+    for (BlockMap::Position position{c, 0}; position.slot < blocks.chunk(c).count;
+         ++position.slot) {
+      const Block& block = blocks.at(position);
+      if (!block.is_free() || block.bytes < value->bytes) continue;
+      const bool low = is_low(position);
+      if (low || is_high(position)) return take(block.offset, low);
+    }
   }
 }
 
