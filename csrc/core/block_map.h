@@ -38,6 +38,7 @@ struct Block {
 class BlockMap {
  public:
   static constexpr int kChunkBlocks = 64;
+  static constexpr int kAhead = 8;
 
   struct Chunk {
     int count = 0;
@@ -86,6 +87,10 @@ class BlockMap {
       if (entry.chunk->num_candidates == 0) continue;
       for (int i = 0; i < entry.chunk->count; ++i) {
         Block& block = entry.chunk->blocks[i];
+        // `f` looks at the values, which have long left the caches.
+        if (i + kAhead < entry.chunk->count) {
+          __builtin_prefetch(entry.chunk->blocks[i + kAhead].value);
+        }
         if (!block.is_free() && block.cost != kBarrier) block.cost = f(block);
       }
     }

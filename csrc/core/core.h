@@ -239,7 +239,7 @@ class Core {
   }
   void refresh(Value* value);
   void update_blocks();
-  Cost score_cost(const Value* value);
+  Cost score_cost(Value* value);
   Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)

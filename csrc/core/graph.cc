@@ -84,6 +84,7 @@ void Core::detach(Value* value) {
 
 void Core::set_record(Value* value, Record* record, size_t index) {
   value->record = record;
+  value->cost = record->cost;
   value->output_index = static_cast<int32_t>(index);
   record->outputs[index] = value;
   ++record->num_live_outputs;
@@ -242,7 +243,7 @@ void Core::refresh_stale() {
   update_blocks();
   if (!scores_are_stale_) return;
   arena_.rescore([&](const Block& block) {
-    const Value* value = block.value;
+    Value* value = block.value;
     const Cost cost = value->beside.count > 0 ? score_cost(value) : block.cost;
     COOP_DEBUG_ASSERT(cost == neighbourhood_cost(value, false));
     return cost;
@@ -280,13 +281,13 @@ void Core::update_blocks() {
   stale_values_.clear();
 }
 
-Cost Core::score_cost(const Value* value) {
-  const BesideSets& beside = value->beside;
+Cost Core::score_cost(Value* value) {
+  BesideSets& beside = value->beside;
   if (beside.count == BesideSets::kMany) return neighbourhood_cost(value, false);
-  Cost sum = value->record->cost;
+  Cost sum = value->cost;
   int32_t sets[BesideSets::kMost];
   for (int8_t i = 0; i < beside.count; ++i) {
-    sets[i] = neighbourhoods_.find(beside.nodes[i]);
+    beside.nodes[i] = sets[i] = neighbourhoods_.find(beside.nodes[i]);
     // They may have become one since.
     if (std::find(sets, sets + i, sets[i]) == sets + i) sum += neighbourhoods_.cost(sets[i]);
   }

@@ -52,28 +52,31 @@ struct BesideSets {
 // put on the map before a search.
 enum Stale : uint8_t { kStaleAccess = 1, kStaleScore = 2 };
 
-struct Value {
+struct alignas(64) Value {
+  // What bringing a score up to date reads, in one cache line.
+  Cost cost = 0;               // of its record
+  BesideSets beside;           // evicted neighbourhoods that its score counts
+  int32_t neighbourhood = -1;  // its node in Neighbourhoods while it is evicted
+  Bytes offset = Arena::kNowhere;
+  double last_access = 0;     // clock of the last use
+  uint8_t stale = 0;          // what its block does not know yet: see Stale
+  bool is_candidate = false;  // its block has a score: a window may contain it
+  bool gradient = false;      // a root, but while it is being accumulated it may move
+
   Storage* storage = nullptr;  // null once the storage died or was written again
   Record* record = nullptr;    // null: a root, or a temporary of the running operator
   Edge* users = nullptr;       // inputs of live records that read it
   Arena* arena = nullptr;      // where its block lies: the arena, or an extent of the small area;
                                // null for external memory
   void* external = nullptr;    // address, when it is not the arena's
-  Bytes offset = Arena::kNowhere;
-  Bytes bytes = 0;  // size of its block, resident or not
+  Bytes bytes = 0;             // size of its block, resident or not
   int32_t locks = 0;
   int32_t lock_index = -1;             // its place in Core's list of locked values
-  int32_t neighbourhood = -1;          // its node in Neighbourhoods while it is evicted
-  BesideSets beside;                   // evicted neighbourhoods that its score counts
   int32_t output_index = 0;            // its place in record->outputs
   int32_t id = 0;                      // slot in Core's table; reused
   int64_t serial = 0;                  // unique, in order of creation
   int64_t step = 0;                    // step in which it was made
   int64_t mark = 0;                    // last traversal that saw it
-  bool gradient = false;               // a root, but while it is being accumulated it may move
-  bool is_candidate = false;           // its block has a score: a window may contain it
-  uint8_t stale = 0;                   // what its block does not know yet: see Stale
-  double last_access = 0;              // clock of the last use
   Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
   Value* next_recorded = nullptr;
 
