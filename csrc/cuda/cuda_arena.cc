@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -27,9 +28,13 @@ class CudaMemory final : public Memory {
   CudaMemory(Bytes bytes, c10::DeviceIndex device) : bytes_(bytes), device_(device) {
     const c10::cuda::CUDAGuard guard(device);
     const auto [free_bytes, total_bytes] = cuda_memory(device);
-    TORCH_CHECK(bytes <= free_bytes, "coop: a budget of ", bytes,
-                " bytes does not fit this GPU, which has ", free_bytes, " of its ", total_bytes,
-                " bytes free: choose less, or a share such as 80%");
+    // Messages are whole strings: a number put into torch's stream ends the process where the
+    // compiler links a C++ library of its own into the extension (seen with one).
+    TORCH_CHECK(bytes <= free_bytes, "coop: a budget of " + std::to_string(bytes) +
+                                         " bytes does not fit this GPU, which has " +
+                                         std::to_string(free_bytes) + " of its " +
+                                         std::to_string(total_bytes) +
+                                         " bytes free: choose less, or a share such as 80%");
     void* base = nullptr;
     C10_CUDA_CHECK(cudaMalloc(&base, bytes));
     base_ = static_cast<char*>(base);

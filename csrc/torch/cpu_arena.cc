@@ -54,8 +54,8 @@ class CpuMemory final : public Memory {
   explicit CpuMemory(Bytes bytes) : bytes_(2 * (bytes + kAlignment)) {
     void* region = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(region != MAP_FAILED, "coop: could not reserve ", bytes,
-                " bytes: ", std::strerror(errno));
+    TORCH_CHECK(region != MAP_FAILED, "coop: could not reserve " + std::to_string(bytes) +
+                                          " bytes: " + std::strerror(errno));
     base_ = static_cast<char*>(region);
   }
   ~CpuMemory() override { munmap(base_, bytes_); }

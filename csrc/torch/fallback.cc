@@ -375,9 +375,10 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, i
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
     const size_t end = end_bytes(tensor);
-    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0, "coop: a tensor of sizes ",
-                tensor.sizes(), " needs ", end, " bytes, but its storage has ", entry.storage_bytes,
-                ": torch was resizing it when that failed with an error. Make it anew.");
+    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0,
+                "coop: a tensor needs " + std::to_string(end) + " bytes, but its storage has " +
+                    std::to_string(entry.storage_bytes) +
+                    ": torch was resizing it when that failed with an error. Make it anew.");
     call.storages.push_back(entry.storage);
     if (entry.storage->exposed) call.refusal = kForeign;
     return;
@@ -864,12 +865,13 @@ bool Engine::may_move_gradients() const { return torch::autograd::get_current_no
 
 void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
   if (!warned_.insert(info.id).second) return;
-  TORCH_WARN(
-      "coop: results of ", info.name, " stay in memory (", bytes, " bytes now): ", refusal, ". ",
+  const std::string advice =
       info.warns ? "If it is deterministic and writes only what its schema says, "
                    "coop.allow_replay(\"" +
                        info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
-                 : "Clone the input under the budget to let them be recomputed.");
+                 : "Clone the input under the budget to let them be recomputed.";
+  TORCH_WARN("coop: results of " + info.name + " stay in memory (" + std::to_string(bytes) +
+             " bytes now): " + refusal + ". " + advice);
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>()); }
