@@ -172,7 +172,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
     c10::Storage keep_alive;  // a root that a live record needs keeps its bytes (Rule 3)
   };
 
-  // The five steps (fallback.cc).
+  // The five steps (fallback.cc, record.cc).
   void gather(Call& call, const torch::jit::Stack& stack);
   void begin(Call& call);
   void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,

@@ -1,0 +1,330 @@
+// What is kept of an operator that ran, and running it again.
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <optional>
+#include <unordered_map>
+
+#include "torch/engine.h"
+#include "torch/running.h"
+
+namespace coop {
+
+// --- 4. record, 5. unlock ------------------------------------------------------------------------
+
+void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    const torch::jit::Stack& stack) {
+  const OpInfo& info = *call.info;
+  const size_t num_results = info.num_results;
+  const c10::IValue* results = stack.data() + stack.size() - num_results;
+  bool sweep = false;
+  bool trash = false;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    collect_fresh(call, stack, num_results);
+    Cost cost = call.measured;
+    double flops = 0;
+    if (!config_.measure || recorder_ != nullptr) {
+      if (info.flops != FlopFormula::kNone) {
+        flops = count_flops(info, call.arguments.data(), results);
+      }
+    }
+    if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    bool recordable = false;
+    for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
+    for (const Write& write : call.operation.writes) {
+      recordable |= write.makes_version();
+    }
+    if (recordable && reads_what_is_gone(call)) call.refusal = "it reads what it overwrites";
+    const bool replayable = call.records && call.refusal == nullptr && call.understood;
+    if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
+    FrozenCall* frozen = nullptr;
+    if (recordable && replayable) {
+      frozen = freeze(call, op, keys);
+    }
+    core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
+                 call.fresh.size(), cost);
+    if (recordable && frozen == nullptr && call.refusal != kInput) {
+      const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
+      // What comes from another device is an input: a root like any other.
+      if (reason != kOtherDevice) {
+        for (Storage* storage : call.fresh) core_.pin(storage, reason);
+      }
+      if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
+      if (info.warns || call.refusal == kForeign) {
+        Bytes bytes = 0;
+        for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
+        warn_pinned(info, reason, bytes);
+      }
+    }
+    if (config_.paranoid) core_.evict_all();
+    sweep = externals_.size() > sweep_at_;
+    trash = !trash_.empty();
+  }
+  if (trash) empty_trash();
+  if (sweep) sweep_externals();
+}
+
+void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
+  if (!warned_.insert(info.id).second) return;
+  const std::string advice =
+      info.warns ? "If it is deterministic and writes only what its schema says, "
+                   "coop.allow_replay(\"" +
+                       info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
+                 : "Clone the input under the budget to let them be recomputed.";
+  TORCH_WARN("coop: results of " + info.name + " stay in memory (" + std::to_string(bytes) +
+             " bytes now): " + refusal + ". " + advice);
+}
+// A root was written without keeping its old bytes, since nothing seemed to need a record, and was
+// read under another name; a result that got other memory needs one after all.
+bool Engine::reads_what_is_gone(const Call& call) {
+  for (const Write& write : call.operation.writes) {
+    if (write.kind != Write::Kind::kRoot || write.old != nullptr) continue;
+    for (const TensorArgument& tensor : call.tensors) {
+      if (tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
+      if (write.storage == (tensor.storage != nullptr ? tensor.storage : external(tensor.impl))) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The storages the operator made, in the order of its results.
+void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results) {
+  for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+      Storage* storage = find(impl);
+      if (storage == nullptr || storage->handle != nullptr) return;
+      storage->handle = impl;
+      if (storage->value->serial <= call.begin_serial) return;  // somebody else's
+      call.fresh.push_back(storage);
+      call.bytes_moved +=
+          static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+      call.half |= tensor.itemsize() == 2;
+    });
+  }
+}
+
+bool Call::covers(const TensorArgument& tensor, Bytes bytes) const {
+  if (!tensor.written || !tensor.dense || tensor.before < 0) return false;
+  const FrozenTensor& frozen = before[tensor.before];
+  const Bytes covered = frozen.geometry.size() == 0
+                            ? static_cast<Bytes>(frozen.dtype.itemsize())
+                            : c10::multiply_integers(frozen.geometry.sizes_arrayref()) *
+                                  static_cast<Bytes>(frozen.dtype.itemsize());
+  return frozen.offset == 0 && covered == bytes;
+}
+
+FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  auto frozen = std::make_unique<FrozenCall>(op);
+  frozen->info = call.info;
+  frozen->origin = {call.info->id, call.source};
+  frozen->keys = keys;
+  frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  frozen->flags = Flags::current(call.info->expensive);
+  frozen->rng = std::move(call.rng);
+  frozen->side = call.side;
+  frozen->num_fresh = call.fresh.size();
+  const std::vector<Write>& writes = call.operation.writes;
+  for (const TensorArgument& tensor : call.tensors) {
+    FrozenTensor& target = frozen->tensors.emplace_back();
+    if (tensor.before >= 0) {
+      target = call.before[tensor.before];
+    } else if (tensor.tensor != nullptr) {
+      target.set(*tensor.tensor);
+    } else {
+      target.defined = false;
+    }
+    target.argument = tensor.argument;
+    target.list_index = tensor.list_index;
+    target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
+    if (target.defined && tensor.storage_bytes > 0) {
+      Storage* storage = tensor.storage;
+      Value* value = tensor.value;
+      if (storage == nullptr) {
+        storage = external(tensor.impl);
+        value = storage->value;
+      }
+      for (size_t w = 0; w < writes.size(); ++w) {
+        if (writes[w].storage != storage) continue;
+        value = writes[w].old;
+        const bool root = writes[w].kind == Write::Kind::kRoot;
+        if (!root) target.write = static_cast<int32_t>(w);
+        target.copy = root;
+        // Covered in full and never read: any memory will do. Rule 7's statistics likewise.
+        if (root ? value == nullptr
+                 : call.info->overwrites && call.covers(tensor, content_bytes(*storage))) {
+          value = nullptr;
+          target.scratch_bytes = storage->bytes;
+        }
+      }
+      if (value != nullptr) {
+        target.input = static_cast<int32_t>(call.inputs.size());
+        call.inputs.push_back(value);
+      }
+    }
+  }
+  // An overwritten value that is also read under another name must come back after all.
+  for (FrozenTensor& target : frozen->tensors) {
+    if (target.write < 0 || target.input >= 0) continue;
+    for (const FrozenTensor& other : frozen->tensors) {
+      if (other.write == target.write && other.input >= 0) {
+        target.input = other.input;
+        target.scratch_bytes = 0;
+        break;
+      }
+    }
+  }
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    c10::IValue& argument = call.arguments[i];
+    if (call.info->arguments[i] == ArgumentKind::kTensor) {
+      frozen->arguments.emplace_back();
+    } else if (call.info->arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
+      // Its element type is needed to thaw it; the tensors are not.
+      frozen->arguments.emplace_back(c10::impl::GenericList(argument.toList().elementType()));
+    } else {
+      frozen->arguments.push_back(argument);
+    }
+  }
+  return frozen.release();
+}
+
+// --- replay ----------------------------------------------------------------------------------
+
+void Engine::replay(Record& base, Storage** outputs) {
+  auto& record = static_cast<FrozenCall&>(base);
+  const size_t num_fresh = record.num_fresh;
+  std::vector<Storage*> scratch;                        // freed after the run
+  std::unordered_map<const Value*, Storage*> copies;    // one, under however many names
+  std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
+  const int64_t begin_serial = core_.last_serial();
+  auto clean_up = [&] {
+    for (Storage* storage : scratch) core_.storage_died(storage);
+  };
+  auto discard_outputs = [&] {
+    for (size_t i = 0; i < record.outputs.size(); ++i) {
+      if (outputs[i] != nullptr) core_.storage_died(std::exchange(outputs[i], nullptr));
+    }
+  };
+  // Memory for what the operator writes; everything it reads is resident and locked.
+  const RunScope scope(record.side);
+  const Recorder::PauseScope unrecorded;
+  try {
+    for (size_t i = 0; i < record.tensors.size(); ++i) {
+      const FrozenTensor& tensor = record.tensors[i];
+      Value* value = tensor.input >= 0 ? record.inputs[tensor.input].value : nullptr;
+      Storage* storage = nullptr;
+      if (tensor.write >= 0) {
+        Storage*& output = outputs[num_fresh + tensor.write];
+        if (output == nullptr) {
+          output = value != nullptr ? core_.take_for_write(value, record)
+                                    : core_.allocate(tensor.scratch_bytes, record.side);
+        }
+        storage = output;
+      } else if (tensor.copy && value != nullptr) {
+        Storage*& copy = copies[value];
+        if (copy == nullptr) scratch.push_back(copy = core_.take_for_write(value, record));
+        storage = copy;
+      } else if (value == nullptr && tensor.scratch_bytes > 0) {
+        storage = core_.allocate(tensor.scratch_bytes, record.side);
+        scratch.push_back(storage);
+      }
+      if (storage != nullptr) value = storage->value;
+      if (value == nullptr) continue;
+      addresses[i] = address(*value);
+      TORCH_CHECK(tensor.storage_bytes + header_bytes_ <= value->bytes, "coop: a replay of ",
+                  record.info->name, " reads a storage that was resized without an operator");
+    }
+  } catch (...) {
+    clean_up();
+    discard_outputs();
+    throw;
+  }
+  // Tensors must not be destroyed under the lock.
+  mutex_.unlock();
+  std::exception_ptr failure;
+  size_t found = 0;
+  {
+    torch::jit::Stack stack(record.arguments.begin(), record.arguments.end());
+    try {
+      std::unordered_map<void*, c10::Storage> views;
+      for (size_t i = 0; i < stack.size(); ++i) {
+        if (stack[i].isList() && record.info->arguments[i] == ArgumentKind::kTensorList) {
+          stack[i] = c10::impl::GenericList(stack[i].toList().elementType());
+        }
+      }
+      for (size_t i = 0; i < record.tensors.size(); ++i) {
+        const FrozenTensor& frozen = record.tensors[i];
+        c10::IValue tensor;
+        if (frozen.defined) {
+          c10::Storage& view = views[addresses[i]];
+          if (!view || addresses[i] == nullptr) {
+            view = view_of(addresses[i], frozen.storage_bytes, frozen.device);
+          }
+          tensor = frozen.thaw(view);
+        }
+        if (frozen.list_index < 0) {
+          // What was None has no entry here: this is an undefined tensor, as autograd passes them.
+          if (!frozen.defined) tensor = at::Tensor();
+          stack[frozen.argument] = std::move(tensor);
+          continue;
+        }
+        c10::List<c10::IValue> list = stack[frozen.argument].toList();
+        if (!frozen.defined && list.elementType()->kind() == c10::TypeKind::TensorType) {
+          tensor = at::Tensor();
+        }
+        list.push_back(std::move(tensor));
+      }
+      const c10::impl::ForceDispatchKeyGuard dispatch(
+          record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
+      const FlagsGuard flags(record.flags);
+      std::optional<RngState::Guard> rng;
+      if (record.rng.is_set()) rng.emplace(record.rng);
+      const int64_t failures = failed_allocations().count;
+      record.op.redispatchBoxed(record.keys, &stack);
+      if (went_another_way(failures)) {
+        throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+      }
+      // Take the storages out of the tensors that were made.
+      const size_t num_results = record.info->num_results;
+      for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
+        for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
+          if (!tensor.defined() || !tensor.has_storage()) return;
+          c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+          Storage* storage = find(impl);
+          if (storage == nullptr || storage->value->serial <= begin_serial) return;
+          impl->_mutable_data_ptr_no_checks().release_context();
+          num_storages_.fetch_sub(1, std::memory_order_relaxed);
+          TORCH_CHECK(found < num_fresh, "coop: a replay of ", record.info->name,
+                      " made more results than before");
+          outputs[found++] = storage;
+        });
+      }
+      TORCH_CHECK(found == num_fresh, "coop: a replay of ", record.info->name,
+                  " made fewer results than before");
+      for (size_t i = 0; i < num_fresh; ++i) {
+        TORCH_CHECK(
+            record.outputs[i] == nullptr || record.outputs[i]->bytes == outputs[i]->value->bytes,
+            "coop: a replay of ", record.info->name, " made a result of another size");
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  mutex_.lock();
+  clean_up();
+  if (failure == nullptr) return;
+  discard_outputs();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const BudgetExceeded& error) {
+    OutOfBudget cause(error.shortage);
+    cause.replaying = record.info->name;
+    throw cause;
+  }
+}
+
+}  // namespace coop

@@ -1,0 +1,62 @@
+// What running an operator and replaying it have in common.
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/core/ivalue.h>
+
+#include "torch/engine.h"
+
+namespace coop {
+
+inline constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
+
+// Why a result is not recorded; known by their addresses.
+inline constexpr const char* kOtherDevice = "it reads another device";
+inline constexpr const char* kInput = "it copies an input into the arena";
+inline constexpr const char* kForeign =
+    "it reads memory that is not torch's own (a NumPy array, for example)";
+
+// An operator runs: where its allocations go, and that they are its own.
+class RunScope {
+ public:
+  explicit RunScope(Side side) : previous_(current_side()) {
+    current_side() = side;
+    ++operator_depth();
+  }
+  ~RunScope() {
+    current_side() = previous_;
+    --operator_depth();
+  }
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
+
+ private:
+  Side previous_;
+};
+
+template <typename F>
+void for_each_tensor(const c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    f(value.toTensor(), -1);
+  } else if (value.isTensorList()) {
+    const c10::ArrayRef<c10::IValue> list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) f(list[i].toTensor(), static_cast<int32_t>(i));
+  } else if (value.isList()) {
+    const auto& list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].isTensor()) {
+        f(list[i].toTensor(), static_cast<int32_t>(i));
+      } else if (list[i].isNone()) {
+        f(at::Tensor(), static_cast<int32_t>(i));
+      }
+    }
+  }
+}
+
+// An allocation failed and the operator went on with something else: its results need not be the
+// same bits. Where cuDNN's benchmark mode chooses by trying, they never are.
+inline bool went_another_way(int64_t failures) {
+  return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
+}
+
+}  // namespace coop
