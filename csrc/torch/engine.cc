@@ -269,16 +269,16 @@ void Engine::delete_storage(void* context) {
 
 // Records own arguments whose destruction may come back to us, so they are destroyed unlocked.
 void Engine::empty_trash() {
-  // Its memory goes round. Empty where a destruction has come back to us.
-  static thread_local std::vector<Record*> spare;
-  std::vector<Record*> trash = std::move(spare);
+  std::vector<Record*> trash;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     trash.swap(trash_);
+    trash_.swap(spare_trash_);
   }
   for (Record* record : trash) delete record;
   trash.clear();
-  spare = std::move(trash);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  spare_trash_.swap(trash);
 }
 
 void Engine::release(Storage& storage) {

@@ -208,6 +208,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::recursive_mutex materializer_;
   Core core_;
   std::vector<Record*> trash_;
+  std::vector<Record*> spare_trash_;  // empty: its memory is the next trash's
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
   std::atomic<bool> shared_externals_{false};        // whether any was exposed
