@@ -10,10 +10,10 @@ namespace coop {
 
 inline constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
 
-// Why a result is not recorded; known by their addresses.
-inline constexpr const char* kOtherDevice = "it reads another device";
-inline constexpr const char* kInput = "it copies an input into the arena";
-inline constexpr const char* kForeign =
+// Why a result is not recorded. Arrays, since they are known by their addresses.
+inline constexpr char kOtherDevice[] = "it reads another device";
+inline constexpr char kInput[] = "it copies an input into the arena";
+inline constexpr char kForeign[] =
     "it reads memory that is not torch's own (a NumPy array, for example)";
 
 // An operator runs: where its allocations go, and that they are its own.
