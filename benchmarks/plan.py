@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 FOLDER = Path("build/bench-plan")
 NUM_CORES = 2
 # Layers and steps.
-SIZES = ((24, 5), (96, 14))
+SIZES = ((24, 8), (96, 25))
 
 
 def gpt(num_layers: int) -> Workload:
