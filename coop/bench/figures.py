@@ -119,10 +119,11 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def _source(results: Results) -> str:
-    settings, run = results.header["settings"], results.header["runs"][-1]
+    settings, runs = results.header["settings"], results.header["runs"]
+    machines = {f"{run.get('gpu') or run['cpu']}, torch {run['torch']}" for run in runs}
     return (
-        f"Size “{settings['size']}”, {settings['steps']} steps, {run.get('gpu') or run['cpu']}, "
-        f"torch {run['torch']}, {run['date'][:10]}"
+        f"Size “{settings['size']}”, {settings['steps']} steps, {'; '.join(sorted(machines))}, "
+        f"{runs[-1]['date'][:10]}"
     )
 
 
