@@ -95,9 +95,10 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 class _OneDevice(TorchFunctionMode):
     """Every device is the fake one, and every tensor that comes from outside becomes fake."""
 
-    def __init__(self, mode: _FakeMode) -> None:
+    def __init__(self, mode: _FakeMode, gpu: bool) -> None:
         super().__init__()
         self.mode = mode
+        self.gpu = gpu
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -122,7 +123,7 @@ class _OneDevice(TorchFunctionMode):
         if func is torch.Tensor.to:
             args = tuple(_on_cpu(argument) for argument in args)
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs))
-        if func is F.scaled_dot_product_attention:
+        if self.gpu and func is F.scaled_dot_product_attention:
             return _gpu_attention(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -213,10 +214,10 @@ def _cpu_autocast(init: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
+def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
     """What the body computes has no bytes; `engine` sees its operators.
 
-    Optimizers choose the operators that they choose on a GPU.
+    Optimizers choose the operators that they choose on a GPU, and with `gpu` attention its kernels.
     """
     foreach_types = [torch.Tensor, torch.nn.Parameter, FakeTensor]
     # What it remembers of earlier programs makes results in another order: a recording repeats.
@@ -228,7 +229,7 @@ def pretend(engine: _C.Engine) -> Iterator[FakeTensorMode]:
         _patched(torch.nn.Module, "_apply", _apply),
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
         mode,
-        _OneDevice(mode),
+        _OneDevice(mode, gpu),
     ):
         yield mode
 

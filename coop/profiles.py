@@ -48,8 +48,13 @@ class Device:
 
     name: str
     profile: Profile
-    memory_bytes: int  # 0: not known
+    memory_bytes: int  # 0: a CPU, whose memory is not known
     match: str = ""  # what the driver's name of it contains, as a regular expression
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is one, with memory of its own."""
+        return self.memory_bytes > 0
 
 
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)

@@ -12,7 +12,7 @@ from typing import Literal
 from coop import session as sessions
 from coop._native import _C
 from coop.files import why_not_writable
-from coop.profiles import get_profile
+from coop.profiles import get_device
 from coop.sizes import LARGEST_BYTES
 from coop.trace import Header, write_recorded
 
@@ -80,7 +80,7 @@ def record_without_hardware(
     estimates. Gives the header, and a buffer that has the entries after the body.
 
     Args:
-        device: whose roofline prices the operators; `coop.profiles.PROFILES` has the names.
+        device: whose roofline prices the operators; `coop.profiles.devices()` has the names.
         source_lines: with every operator, the line of your code that called it.
         comment: what the trace says of itself.
     """
@@ -89,14 +89,15 @@ def record_without_hardware(
     if sessions.current_session() is not None:
         raise RuntimeError("recording without hardware does not work inside a budget: leave it")
     config = _C.Config(LARGEST_BYTES, alignment=sessions.CUDA_ALIGNMENT)
-    engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(get_profile(device))))
+    target = get_device(device)
+    engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(target.profile)))
     entries = bytearray()
     header = Header(
         comment=comment, device=device, alignment=sessions.CUDA_ALIGNMENT, estimated=True
     )
     engine.start_recording(source_lines, True)
     try:
-        with sessions.steps_of(engine), pretend(engine):
+        with sessions.steps_of(engine), pretend(engine, gpu=target.is_gpu):
             yield header, entries
         entries += engine.stop_recording()
     finally:
