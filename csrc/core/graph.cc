@@ -42,8 +42,8 @@ Value* Core::new_value(Bytes bytes) {
   if (stale_values_.size() > 2 * values_.size()) {
     // A run that never searches must not collect them for ever.
     stale_values_.clear();
-    for (const Value& value : values_) {
-      if (value.stale != 0) stale_values_.push_back(value.id);
+    for (Value& value : values_) {
+      if (value.stale != 0) stale_values_.push_back(&value);
     }
   }
   Value* value = &values_[id];
@@ -191,7 +191,7 @@ void Core::root(Value* value) {
 // The value has no bytes from now on, but can be recomputed.
 void Core::absent(Value* value) {
   COOP_DEBUG_ASSERT(value->record != nullptr && value->neighbourhood < 0);
-  value->neighbourhood = neighbourhoods_.add(value->record->cost);
+  value->neighbourhood = neighbourhoods_.add(value, value->record->cost);
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->neighbourhood >= 0) {
       neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
@@ -199,18 +199,17 @@ void Core::absent(Value* value) {
       add_beside(neighbour, value->neighbourhood);
     }
   });
-  scores_are_stale_ = true;
+  set_changed(value->neighbourhood);
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   neighbourhoods_.remove(value->neighbourhood, value->record->cost);
-  value->neighbourhood = -1;
+  set_changed(std::exchange(value->neighbourhood, -1));
   // It may have been all that lay between them and its set.
   for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleScore);
+    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleSets);
   });
-  scores_are_stale_ = true;
   refresh(value);
 }
 
@@ -237,18 +236,47 @@ void Core::add_beside(Value* value, int32_t node) {
   ++beside.count;
 }
 
-// Scores change with every eviction and every replay, for many values at once, and are read by
-// searches only: so they are brought up to date here.
-void Core::refresh_stale() {
-  update_blocks();
-  if (!scores_are_stale_) return;
-  arena_.rescore([&](const Block& block) {
-    Value* value = block.value;
-    const Cost cost = value->beside.count > 0 ? score_cost(value) : block.cost;
-    COOP_DEBUG_ASSERT(cost == neighbourhood_cost(value, false));
-    return cost;
+void Core::set_changed(int32_t node) {
+  if (all_sets_changed_) return;
+  changed_sets_.push_back(node);
+  // They are listed for a search, which may never come.
+  if (static_cast<int64_t>(changed_sets_.size()) > arena_.blocks().size()) all_sets_changed_ = true;
+}
+
+// Marks the values beside the sets that have changed. False when there is so much to look at that
+// one pass over all blocks is less work.
+bool Core::mark_beside_changed() {
+  if (all_sets_changed_) return false;
+  int64_t most_looks = arena_.blocks().size() / 4;
+  neighbourhoods_.begin_round();
+  return std::all_of(changed_sets_.begin(), changed_sets_.end(), [&](int32_t node) {
+    const int32_t set = neighbourhoods_.find(node);
+    if (!neighbourhoods_.first_in_round(set)) return true;
+    return neighbourhoods_.all_members(set, [&](const Value* member) {
+      if (member != nullptr) {
+        for_each_neighbour(member, [&](Value* neighbour) {
+          --most_looks;
+          if (neighbour->is_candidate) mark_stale(neighbour, kStaleCost);
+        });
+      }
+      return --most_looks >= 0;
+    });
   });
-  scores_are_stale_ = false;
+}
+
+// Scores change with every eviction and every replay and are read by searches only: so they are
+// brought up to date here.
+void Core::refresh_stale() {
+  const bool marked = mark_beside_changed();
+  update_blocks();
+  if (!marked) {
+    arena_.rescore([&](const Block& block) {
+      return block.value->beside.count > 0 ? score_cost(block.value) : block.cost;
+    });
+  }
+  changed_sets_.clear();
+  all_sets_changed_ = false;
+  COOP_DEBUG_ASSERT(scores_are_right());
 }
 
 // Whether it may be evicted, or at what cost, has changed. That it may not be is told at once: no
@@ -256,7 +284,7 @@ void Core::refresh_stale() {
 void Core::refresh(Value* value) {
   if (!value->is_resident() || value->arena != &arena_) return;
   if (value->is_evictable()) {
-    mark_stale(value, kStaleScore);
+    mark_stale(value, kStaleSets);
   } else if (value->is_candidate) {
     arena_.set_cost(value->offset, kBarrier);
     value->is_candidate = false;
@@ -264,17 +292,18 @@ void Core::refresh(Value* value) {
 }
 
 void Core::update_blocks() {
-  for (const int32_t id : stale_values_) {
-    Value* value = &values_[id];
+  for (Value* value : stale_values_) {
     const uint8_t stale = std::exchange(value->stale, 0);
     if (stale == 0 || !value->is_resident() || value->arena != &arena_) continue;
     if ((stale & kStaleAccess) != 0) arena_.touch(value->offset, value->last_access);
-    if ((stale & kStaleScore) == 0 || !value->is_evictable()) continue;
-    // Asks the graph anew which sets are beside the value.
-    value->beside.count = 0;
-    for_each_neighbour(value, [&](Value* neighbour) {
-      if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
-    });
+    if ((stale & (kStaleCost | kStaleSets)) == 0 || !value->is_evictable()) continue;
+    if ((stale & kStaleSets) != 0) {
+      // Asks the graph anew.
+      value->beside.count = 0;
+      for_each_neighbour(value, [&](Value* neighbour) {
+        if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+      });
+    }
     arena_.set_cost(value->offset, score_cost(value));
     value->is_candidate = true;
   }
@@ -336,6 +365,16 @@ Cost Core::exact_neighbourhood(const Value* value) {
     }
   }
   return sum;
+}
+
+// What the sets beside a value say is what the graph says.
+bool Core::scores_are_right() {
+  bool right = true;
+  for_each_block([&](const Block& block) {
+    if (block.is_free() || block.cost == kBarrier) return;
+    right &= block.cost == neighbourhood_cost(block.value, false);
+  });
+  return right;
 }
 
 bool Core::is_valid() const {
