@@ -103,7 +103,7 @@ void bench_search() {
         const BlockMap& map = layout.arena.blocks();
         for (int c = 0; c < map.num_chunks(); ++c) {
           const BlockMap::Chunk& chunk = map.chunk(c);
-          for (int k = 0; k < chunk.count; ++k) sum += chunk.blocks[k].last_access;
+          for (int k = 0; k < chunk.count; ++k) sum += chunk.last_accesses[k];
         }
         keep(sum);
       }

@@ -44,12 +44,12 @@ class Arena {
   void hand_over(Bytes offset, Value* value);
 
   void set_cost(Bytes offset, Cost cost) { blocks_.set_cost(blocks_.find(offset), cost); }
-  // Gives every evictable block the cost f(block).
+  // Gives every evictable block the cost f(value, its cost).
   template <typename F>
   void rescore(F&& f) {
     blocks_.rescore(f);
   }
-  void touch(Bytes offset, double clock) { blocks_.at(blocks_.find(offset)).last_access = clock; }
+  void touch(Bytes offset, double clock) { blocks_.touch(blocks_.find(offset), clock); }
 
   const BlockMap& blocks() const { return blocks_; }
   Bytes begin() const { return begin_; }

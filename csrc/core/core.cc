@@ -274,7 +274,7 @@ void Core::log_events(bool on) {
     const BlockMap& blocks = arena->blocks();
     for (int c = 0; c < blocks.num_chunks(); ++c) {
       for (int i = 0; i < blocks.chunk(c).count; ++i) {
-        const Block& block = blocks.chunk(c).blocks[i];
+        const Block block = blocks.chunk(c).block(i);
         if (block.is_free() || (arena == &arena_ && is_extent(block))) continue;
         const Value* value = block.value;
         origin_ = value->record != nullptr ? value->record->origin : Origin{-1, 0};
@@ -342,7 +342,7 @@ Shortage Core::shortage(Bytes wanted) {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       const Value* value = block.value;
       bool usable = true;
       if (value != nullptr) {

@@ -157,7 +157,7 @@ class Core {
   void for_each_block(F&& f) const {
     const BlockMap& blocks = arena_.blocks();
     for (int c = 0; c < blocks.num_chunks(); ++c) {
-      for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).blocks[i]);
+      for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).block(i));
     }
   }
 

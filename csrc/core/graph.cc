@@ -270,8 +270,8 @@ void Core::refresh_stale() {
   const bool marked = mark_beside_changed();
   update_blocks();
   if (!marked) {
-    arena_.rescore([&](const Block& block) {
-      return block.value->beside.count > 0 ? score_cost(block.value) : block.cost;
+    arena_.rescore([&](Value* value, Cost cost) {
+      return value->beside.count > 0 ? score_cost(value) : cost;
     });
   }
   changed_sets_.clear();
@@ -386,7 +386,7 @@ bool Core::is_valid() const {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       if (block.is_free()) continue;
       const Value* value = block.value;
       if (value->serial == 0 || value->offset != block.offset || value->arena != &arena_ ||

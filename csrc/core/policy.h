@@ -9,15 +9,15 @@
 
 namespace coop {
 
-// What a block costs to evict: cost / staleness in fixed point, so that a window's sum is exact
-// and independent of the order of additions.
+// What a block costs to evict: cost / staleness, of which the whole part is summed, so that a
+// window's sum is exact and independent of the order of additions.
 //
-// The ratio is clamped to 2^20 and scaled by 2^32; a sum of up to 2048 blocks at the clamp fits.
-inline uint64_t score(const Block& block, double clock) {
-  constexpr double kLargest = 1048576.0;
+// The ratio is scaled by 2^32 and clamped to 2^52; a sum of up to 2047 blocks at the clamp fits.
+inline double score(Cost cost, double last_access, double clock) {
   constexpr double kScale = 4294967296.0;
-  const double ratio = block.cost / (clock - block.last_access + 1.0);
-  return static_cast<uint64_t>((ratio < kLargest ? ratio : kLargest) * kScale);
+  constexpr double kLargest = 4503599627370496.0;
+  const double scaled = cost / (clock - last_access + 1.0) * kScale;
+  return scaled < kLargest ? scaled : kLargest;
 }
 
 // Consecutive blocks by address: [begin, end). Empty when nothing can be evicted.
@@ -39,16 +39,12 @@ class Search {
   // free bytes beside it count as its own, DTE. Ties go to the lowest address.
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;
 
-  // The longest and the last run of blocks that are free or evictable (for messages).
-  static void longest_windows(const BlockMap& blocks, Bytes* longest, Bytes* last);
-
  private:
-  struct Item {
+  struct Edge {
     Bytes offset;
-    Bytes bytes;
-    uint64_t score;
+    uint64_t total;  // scores of all blocks before it
   };
-  std::vector<Item> items_;  // scratch: the blocks since the last barrier
+  std::vector<Edge> edges_;  // scratch
 };
 
 }  // namespace coop

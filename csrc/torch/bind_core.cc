@@ -152,7 +152,7 @@ py::list list_blocks(const BlockMap& blocks) {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       const py::object cost =
           block.cost == kBarrier ? py::object(py::none()) : py::object(py::float_(block.cost));
       result.append(
