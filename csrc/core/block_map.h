@@ -12,6 +12,7 @@
 //   directory[i].free_bound >= bytes of every free block of chunk[i]
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -40,11 +41,26 @@ class BlockMap {
   static constexpr int kChunkBlocks = 64;
   static constexpr int kAhead = 8;
 
+  static constexpr Bytes kNoChange = std::numeric_limits<Bytes>::min();
+
+  // What a search has found out about the windows that end in a chunk. Scores only fall with time,
+  // so those at the clock `until` bound them before. Forgotten when a block's cost falls or its
+  // range changes.
+  struct Seen {
+    Bytes bytes = 0;  // of the request; 0: nothing is known
+    bool excess = false;
+    double until = 0;
+    double least = 0;
+    Bytes changed_end = kNoChange;  // of the last block that has changed since: windows that end in
+                                    // the next chunks may contain it
+  };
+
   // An array for every field: a search reads three of them, and its arithmetic is done for several
   // blocks at once.
   struct Chunk {
     int count = 0;
     int num_candidates = 0;
+    mutable Seen seen[2];  // for the two sizes that were asked for last
     Bytes offsets[kChunkBlocks];
     Bytes bytes[kChunkBlocks];
     Cost costs[kChunkBlocks];
@@ -55,6 +71,12 @@ class BlockMap {
       return {offsets[slot], bytes[slot], costs[slot], last_accesses[slot], values[slot]};
     }
     bool is_free(int slot) const { return values[slot] == nullptr; }
+    void forget(Bytes changed_end) {
+      for (Seen& each : seen) {
+        each.bytes = 0;
+        each.changed_end = std::max(each.changed_end, changed_end);
+      }
+    }
   };
 
   // A place in the map; invalidated by insert and erase.
@@ -91,9 +113,7 @@ class BlockMap {
   // Replaces a block; the caller keeps the tiling.
   void put(Position position, const Block& block);
   void set_cost(Position position, Cost cost);
-  void touch(Position position, double clock) {
-    directory_[position.chunk].chunk->last_accesses[position.slot] = clock;
-  }
+  void touch(Position position, double clock);
   // Gives every block that a window may evict the cost f(value, its cost), which is not kBarrier.
   template <typename F>
   void rescore(F&& f) {
@@ -104,7 +124,9 @@ class BlockMap {
         // `f` looks at the values, which have long left the caches.
         if (i + kAhead < chunk.count) __builtin_prefetch(chunk.values[i + kAhead]);
         if (chunk.is_free(i) || chunk.costs[i] == kBarrier) continue;
-        chunk.costs[i] = f(chunk.values[i], chunk.costs[i]);
+        const Cost cost = f(chunk.values[i], chunk.costs[i]);
+        if (cost < chunk.costs[i]) chunk.forget(chunk.offsets[i] + chunk.bytes[i]);
+        chunk.costs[i] = cost;
       }
     }
   }

@@ -1,62 +1,191 @@
 #include "core/policy.h"
 
+#include <algorithm>
 #include <limits>
+
+#include "core/check.h"
 
 namespace coop {
 
-Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
-  Window best;
-  // score / sqrt(bytes) is compared as score^2 / bytes, without a root or a division.
-  double best_score = std::numeric_limits<double>::infinity();
-  double best_bytes = 1;
-  // Where the blocks since the last barrier begin, and where the last one ends; blocks [low, high)
-  // are the current window.
-  edges_.resize(static_cast<size_t>(blocks.size()) + 1);
-  Edge* const edges = edges_.data();
-  size_t low = 0;
-  size_t high = 0;
-  uint64_t total = 0;
-  for (int c = 0; c < blocks.num_chunks(); ++c) {
-    const BlockMap::Chunk& chunk = blocks.chunk(c);
-    if (chunk.num_candidates == 0) {
-      low = high = 0;
-      continue;
-    }
-    // On their own, so that the compiler divides for several blocks at once.
-    double scores[BlockMap::kChunkBlocks];
-    for (int i = 0; i < chunk.count; ++i) {
-      scores[i] = score(chunk.costs[i], chunk.last_accesses[i], clock);
-    }
-    for (int i = 0; i < chunk.count; ++i) {
-      if (chunk.costs[i] == kBarrier) {
-        low = high = 0;
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// One search for a window: two pointers walk the chunks that it has to look at.
+class Pass {
+ public:
+  Pass(const BlockMap& blocks, Bytes bytes, bool excess, double clock, double until, int slot,
+       std::vector<WindowEdge>* edges, std::vector<int>* known)
+      : blocks_(blocks),
+        bytes_(bytes),
+        excess_(excess),
+        clock_(clock),
+        until_(until),
+        slot_(slot),
+        edges_(edges->data()),
+        known_(*known) {}
+
+  // Looks at chunks of which nothing is known first, then at those that may have a cheaper window,
+  // the most promising one before the others.
+  Window run() {
+    known_.clear();
+    int promising = -1;
+    Bytes changed_end = BlockMap::kNoChange;
+    for (int c = 0; c < blocks_.num_chunks(); ++c) {
+      const BlockMap::Chunk& chunk = blocks_.chunk(c);
+      if (chunk.num_candidates == 0) continue;
+      const BlockMap::Seen& seen = chunk.seen[slot_];
+      changed_end = std::max(changed_end, seen.changed_end);
+      if (seen.bytes != bytes_ || seen.excess != excess_ || clock_ > seen.until ||
+          changed_end > chunk.offsets[0] - bytes_) {
+        chunk.seen[slot_] = {bytes_, excess_, until_, look_at(c), BlockMap::kNoChange};
         continue;
       }
-      if (high == 0) edges[0] = {chunk.offsets[i], total};
-      total += static_cast<uint64_t>(static_cast<int64_t>(scores[i]));
+      known_.push_back(c);
+      if (promising < 0 || seen.least < least(promising)) promising = c;
+    }
+    if (promising >= 0 && least(promising) <= best_key_) look_again(promising);
+    for (const int c : known_) {
+      if (c != promising && least(c) <= best_key_) look_again(c);
+    }
+    return best_;
+  }
+
+  // The same without anything remembered, for checks.
+  Window run_afresh() {
+    for (int c = 0; c < blocks_.num_chunks(); ++c) look_at(c);
+    return best_;
+  }
+
+ private:
+  double least(int c) const { return blocks_.chunk(c).seen[slot_].least; }
+
+  void look_again(int c) {
+    BlockMap::Seen& seen = blocks_.chunk(c).seen[slot_];
+    seen.least = look_at(c);
+    seen.until = until_;
+  }
+
+  // Compares all windows that end in the chunk. Returns the least key one will have at `until`.
+  double look_at(int c) {
+    const BlockMap::Chunk& chunk = blocks_.chunk(c);
+    if (next_ != c) start_before(c);
+    next_ = c + 1;
+    // On their own, so that the compiler divides for several blocks at once.
+    double scores[BlockMap::kChunkBlocks];
+    double later[BlockMap::kChunkBlocks];
+    for (int i = 0; i < chunk.count; ++i) {
+      scores[i] = score(chunk.costs[i], chunk.last_accesses[i], clock_);
+    }
+    for (int i = 0; i < chunk.count; ++i) {
+      later[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
+    }
+    double least = kInfinity;
+    for (int i = 0; i < chunk.count; ++i) {
+      if (chunk.costs[i] == kBarrier) {
+        low_ = high_ = 0;
+        continue;
+      }
       const Bytes end = chunk.offsets[i] + chunk.bytes[i];
-      edges[++high] = {end, total};
-      while (end - edges[low + 1].offset >= bytes) ++low;
-      const Bytes window_bytes = end - edges[low].offset;
-      if (window_bytes < bytes) continue;
-      const uint64_t window_score = total - edges[low].total;
-      const auto sum = static_cast<double>(static_cast<int64_t>(window_score));
-      const double compared = excess ? sum * sum : sum;
-      const double divisor = excess ? static_cast<double>(window_bytes) : 1.0;
-      if (compared * best_bytes < best_score * divisor) {
-        best_score = compared;
-        best_bytes = divisor;
-        best = {edges[low].offset, end, window_score};
+      append(chunk.offsets[i], end, scores[i], later[i]);
+      while (end - edges_[low_ + 1].offset >= bytes_) ++low_;
+      const WindowEdge& begin = edges_[low_];
+      const Bytes window_bytes = end - begin.offset;
+      if (window_bytes < bytes_) continue;
+      if (may_be_less(later_ - begin.later, window_bytes, least)) {
+        least = std::min(least, key(later_ - begin.later, window_bytes));
+      }
+      if (!may_be_less(total_ - begin.total, window_bytes, best_key_)) continue;
+      const double window_key = key(total_ - begin.total, window_bytes);
+      if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
+        best_key_ = window_key;
+        best_ = {begin.offset, end, static_cast<uint64_t>(total_ - begin.total)};
       }
     }
+    return least;
   }
-  return best;
+
+  // A window that ends in the chunk may begin before it.
+  void start_before(int c) {
+    low_ = high_ = 0;
+    BlockMap::Position position{c, 0};
+    const Block first = blocks_.at(position);
+    if (first.cost == kBarrier) return;
+    while (blocks_.has_previous(position)) {
+      const BlockMap::Position previous = blocks_.previous(position);
+      const Block block = blocks_.at(previous);
+      if (block.cost == kBarrier) break;
+      position = previous;
+      if (block.offset <= first.offset + first.bytes - bytes_) break;
+    }
+    for (; position.chunk < c; position = blocks_.next(position)) {
+      const Block block = blocks_.at(position);
+      append(block.offset, block.offset + block.bytes, score(block.cost, block.last_access, clock_),
+             score(block.cost, block.last_access, until_));
+    }
+  }
+
+  void append(Bytes offset, Bytes end, double score, double later) {
+    if (high_ == 0) edges_[0] = {offset, total_, later_};
+    total_ += static_cast<int64_t>(score);
+    later_ += static_cast<int64_t>(later);
+    edges_[++high_] = {end, total_, later_};
+  }
+
+  double key(int64_t sum, Bytes bytes) const {
+    const auto score = static_cast<double>(sum);
+    return excess_ ? score * score / static_cast<double>(bytes) : score;
+  }
+
+  // False only when the key is greater: without a division.
+  bool may_be_less(int64_t sum, Bytes bytes, double other) const {
+    constexpr double kRounding = 1 + 1e-12;
+    const auto score = static_cast<double>(sum);
+    return excess_ ? score * score <= other * kRounding * static_cast<double>(bytes)
+                   : score <= other;
+  }
+
+  const BlockMap& blocks_;
+  const Bytes bytes_;
+  const bool excess_;
+  const double clock_;
+  const double until_;
+  const int slot_;
+  // Where the blocks since the last barrier begin, and where the last one ends; blocks [low, high)
+  // are the current window.
+  WindowEdge* const edges_;
+  std::vector<int>& known_;
+  size_t low_ = 0;
+  size_t high_ = 0;
+  int64_t total_ = 0;
+  int64_t later_ = 0;
+  int next_ = 0;  // the chunk that follows the last block appended
+  Window best_;
+  double best_key_ = kInfinity;
+};
+
+}  // namespace
+
+Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
+  // What is found out should hold for some searches.
+  advance_ += (std::max(clock - last_clock_, 0.0) - advance_) / kAverage;
+  last_clock_ = clock;
+  const double until = clock + kSearches * advance_;
+  if (bytes != requests_[slot_]) {
+    slot_ = 1 - slot_;
+    requests_[slot_] = bytes;
+  }
+  edges_.resize(static_cast<size_t>(blocks.size()) + 1);
+  const Window found = Pass(blocks, bytes, excess, clock, until, slot_, &edges_, &known_).run();
+  COOP_DEBUG_ASSERT(found ==
+                    Pass(blocks, bytes, excess, clock, until, slot_, &edges_, &known_).run_afresh());
+  return found;
 }
 
 Window Search::cheapest_block(const BlockMap& blocks, bool count_free_neighbours,
                               double clock) const {
   Window best;
-  double best_score = std::numeric_limits<double>::infinity();
+  double best_score = kInfinity;
   Bytes free_before = 0;
   Block pending;  // free, or a candidate whose upper neighbour is not yet known
   auto consider = [&](const Block& block, Bytes free_bytes) {

@@ -26,6 +26,14 @@ struct Window {
   Bytes end = 0;
   uint64_t score = 0;
   bool empty() const { return end == begin; }
+  bool operator==(const Window& other) const = default;
+};
+
+// Between two blocks.
+struct WindowEdge {
+  Bytes offset;
+  int64_t total;  // scores of all blocks before it
+  int64_t later;  // the same as they will be
 };
 
 class Search {
@@ -40,11 +48,15 @@ class Search {
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;
 
  private:
-  struct Edge {
-    Bytes offset;
-    uint64_t total;  // scores of all blocks before it
-  };
-  std::vector<Edge> edges_;  // scratch
+  static constexpr double kSearches = 4;  // for which what is remembered should last
+  static constexpr double kAverage = 8;
+
+  std::vector<WindowEdge> edges_;  // scratch
+  std::vector<int> known_;         // scratch: chunks
+  Bytes requests_[2] = {0, 0};     // what each slot of Seen is about
+  int slot_ = 0;
+  double last_clock_ = 0;
+  double advance_ = 0;  // of the clock from search to search, on average
 };
 
 }  // namespace coop
