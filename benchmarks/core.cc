@@ -70,8 +70,9 @@ struct Layout {
     }
     for (const Bytes offset : offsets) {
       if (random() % 12 == 0) continue;
-      arena.set_cost(offset, static_cast<double>(1000 + random() % 1000000));
-      arena.touch(offset, static_cast<double>(random() % 1000000000));
+      const BlockMap::Position position = arena.find(offset);
+      arena.set_cost(position, static_cast<double>(1000 + random() % 1000000));
+      arena.touch(position, static_cast<double>(random() % 1000000000));
     }
   }
 

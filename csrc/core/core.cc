@@ -172,10 +172,11 @@ void Core::hide_locked() {
   hidden_.clear();
   auto hide = [&](const Value* value) {
     if (value->locks == 0 || !value->is_resident() || value->arena != &arena_) return;
-    const Cost cost = arena_.blocks().at(arena_.blocks().find(value->offset)).cost;
+    const BlockMap::Position position = arena_.find(value->offset);
+    const Cost cost = arena_.blocks().at(position).cost;
     if (cost == kBarrier) return;
-    hidden_.push_back({value->offset, cost});
-    arena_.set_cost(value->offset, kBarrier);
+    hidden_.push_back({position, cost});
+    arena_.set_cost(position, kBarrier);
   };
   if (static_cast<int64_t>(locked_.size()) <= arena_.blocks().size()) {
     for (const Value* value : locked_) hide(value);
@@ -188,7 +189,7 @@ void Core::hide_locked() {
 }
 
 void Core::show_locked() {
-  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.offset, hidden.cost);
+  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.position, hidden.cost);
 }
 
 void Core::evict_window(const Window& window) {
@@ -231,7 +232,7 @@ void Core::release_block(Value* value) {
   } else {
     const Bytes extent = small_.free(value->arena, value->offset);
     if (extent != Arena::kNowhere) {
-      Value* holder = arena_.blocks().at(arena_.blocks().find(extent)).value;
+      Value* holder = arena_.blocks().at(arena_.find(extent)).value;
       arena_.free(extent);
       recycle(holder);
     }

@@ -312,7 +312,7 @@ class Core {
   std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
   std::vector<Value*> to_evict_;  // scratch of evict_window()
   struct Hidden {
-    Bytes offset;
+    BlockMap::Position position;
     Cost cost;
   };
   std::vector<Hidden> hidden_;  // scratch of hide_locked(): locked blocks and their cost

@@ -247,12 +247,13 @@ void Core::set_changed(int32_t node) {
 // one pass over all blocks is less work.
 bool Core::mark_beside_changed() {
   if (all_sets_changed_) return false;
-  int64_t most_looks = arena_.blocks().size() / 4;
+  int64_t most_looks = arena_.blocks().size() / 2;
+  const size_t num_stale = stale_values_.size();
   neighbourhoods_.begin_round();
-  return std::all_of(changed_sets_.begin(), changed_sets_.end(), [&](int32_t node) {
+  for (const int32_t node : changed_sets_) {
     const int32_t set = neighbourhoods_.find(node);
-    if (!neighbourhoods_.first_in_round(set)) return true;
-    return neighbourhoods_.all_members(set, [&](const Value* member) {
+    if (!neighbourhoods_.first_in_round(set)) continue;
+    const bool all = neighbourhoods_.all_members(set, [&](const Value* member) {
       if (member != nullptr) {
         for_each_neighbour(member, [&](Value* neighbour) {
           --most_looks;
@@ -261,7 +262,13 @@ bool Core::mark_beside_changed() {
       }
       return --most_looks >= 0;
     });
-  });
+    if (all) continue;
+    for (; stale_values_.size() > num_stale; stale_values_.pop_back()) {
+      stale_values_.back()->stale = 0;
+    }
+    return false;
+  }
+  return true;
 }
 
 // Scores change with every eviction and every replay and are read by searches only: so they are
@@ -286,17 +293,22 @@ void Core::refresh(Value* value) {
   if (value->is_evictable()) {
     mark_stale(value, kStaleSets);
   } else if (value->is_candidate) {
-    arena_.set_cost(value->offset, kBarrier);
+    arena_.set_cost(arena_.find(value->offset), kBarrier);
     value->is_candidate = false;
   }
 }
 
 void Core::update_blocks() {
-  for (Value* value : stale_values_) {
+  constexpr size_t kAhead = 4;
+  for (size_t i = 0; i < stale_values_.size(); ++i) {
+    if (i + kAhead < stale_values_.size()) __builtin_prefetch(stale_values_[i + kAhead]);
+    Value* value = stale_values_[i];
     const uint8_t stale = std::exchange(value->stale, 0);
-    if (stale == 0 || !value->is_resident() || value->arena != &arena_) continue;
-    if ((stale & kStaleAccess) != 0) arena_.touch(value->offset, value->last_access);
-    if ((stale & (kStaleCost | kStaleSets)) == 0 || !value->is_evictable()) continue;
+    // What cannot be evicted is a barrier, whatever else is known of it.
+    if (stale == 0 || value->arena != &arena_ || !value->is_evictable()) continue;
+    const BlockMap::Position position = arena_.find(value->offset);
+    arena_.touch(position, value->last_access);
+    if (stale == kStaleAccess) continue;
     if ((stale & kStaleSets) != 0) {
       // Asks the graph anew.
       value->beside.count = 0;
@@ -304,7 +316,7 @@ void Core::update_blocks() {
         if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
       });
     }
-    arena_.set_cost(value->offset, score_cost(value));
+    arena_.set_cost(position, score_cost(value));
     value->is_candidate = true;
   }
   stale_values_.clear();

@@ -73,12 +73,16 @@ class Pass {
     next_ = c + 1;
     // On their own, so that the compiler divides for several blocks at once.
     double scores[BlockMap::kChunkBlocks];
-    double later[BlockMap::kChunkBlocks];
+    double later_scores[BlockMap::kChunkBlocks];
+    const double* later = scores;
     for (int i = 0; i < chunk.count; ++i) {
       scores[i] = score(chunk.costs[i], chunk.last_accesses[i], clock_);
     }
-    for (int i = 0; i < chunk.count; ++i) {
-      later[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
+    if (until_ > clock_) {
+      for (int i = 0; i < chunk.count; ++i) {
+        later_scores[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
+      }
+      later = later_scores;
     }
     double least = kInfinity;
     for (int i = 0; i < chunk.count; ++i) {
@@ -170,7 +174,7 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
   // What is found out should hold for some searches.
   advance_ += (std::max(clock - last_clock_, 0.0) - advance_) / kAverage;
   last_clock_ = clock;
-  const double until = clock + kSearches * advance_;
+  const double until = clock + (blocks.num_chunks() < kFewChunks ? 0 : kSearches * advance_);
   if (bytes != requests_[slot_]) {
     slot_ = 1 - slot_;
     requests_[slot_] = bytes;

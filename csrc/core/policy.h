@@ -50,6 +50,7 @@ class Search {
  private:
   static constexpr double kSearches = 4;  // for which what is remembered should last
   static constexpr double kAverage = 8;
+  static constexpr int kFewChunks = 32;  // looking at all of them is less than remembering
 
   std::vector<WindowEdge> edges_;  // scratch
   std::vector<int> known_;         // scratch: chunks
