@@ -10,6 +10,7 @@ namespace coop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kRounding = 1e-12;  // more than a product and a quotient are off
 
 // One search for a window: two pointers walk the chunks that it has to look at.
 class Pass {
@@ -58,6 +59,15 @@ class Pass {
   }
 
  private:
+  // Blocks since the last barrier: the edges before them and after the last one. [low, high) are
+  // the current window.
+  struct Run {
+    size_t low = 0;
+    size_t high = 0;
+    int64_t total = 0;
+    int64_t later = 0;
+  };
+
   double least(int c) const { return blocks_.chunk(c).seen[slot_].least; }
 
   void look_again(int c) {
@@ -84,34 +94,43 @@ class Pass {
       }
       later = later_scores;
     }
+    // Of the windows at `until`: the least square, or score, to what it is divided by.
     double least = kInfinity;
+    double least_divisor = 1;
+    Run run = run_;
     for (int i = 0; i < chunk.count; ++i) {
       if (chunk.costs[i] == kBarrier) {
-        low_ = high_ = 0;
+        run.low = run.high = 0;
         continue;
       }
       const Bytes end = chunk.offsets[i] + chunk.bytes[i];
-      append(chunk.offsets[i], end, scores[i], later[i]);
-      while (end - edges_[low_ + 1].offset >= bytes_) ++low_;
-      const WindowEdge& begin = edges_[low_];
+      append(run, chunk.offsets[i], end, scores[i], later[i]);
+      while (end - edges_[run.low + 1].offset >= bytes_) ++run.low;
+      const WindowEdge& begin = edges_[run.low];
       const Bytes window_bytes = end - begin.offset;
       if (window_bytes < bytes_) continue;
-      if (may_be_less(later_ - begin.later, window_bytes, least)) {
-        least = std::min(least, key(later_ - begin.later, window_bytes));
+      const double divisor = excess_ ? static_cast<double>(window_bytes) : 1.0;
+      const double later_power = power(run.later - begin.later);
+      if (later_power * least_divisor < least * divisor) {
+        least = later_power;
+        least_divisor = divisor;
       }
-      if (!may_be_less(total_ - begin.total, window_bytes, best_key_)) continue;
-      const double window_key = key(total_ - begin.total, window_bytes);
+      const double now_power = power(run.total - begin.total);
+      if (now_power > best_at_most_ * divisor) continue;
+      const double window_key = now_power / divisor;
       if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
         best_key_ = window_key;
-        best_ = {begin.offset, end, static_cast<uint64_t>(total_ - begin.total)};
+        best_at_most_ = window_key * (1 + kRounding);
+        best_ = {begin.offset, end, static_cast<uint64_t>(run.total - begin.total)};
       }
     }
-    return least;
+    run_ = run;
+    return least / least_divisor * (1 - kRounding);
   }
 
   // A window that ends in the chunk may begin before it.
   void start_before(int c) {
-    low_ = high_ = 0;
+    run_.low = run_.high = 0;
     BlockMap::Position position{c, 0};
     const Block first = blocks_.at(position);
     if (first.cost == kBarrier) return;
@@ -124,29 +143,23 @@ class Pass {
     }
     for (; position.chunk < c; position = blocks_.next(position)) {
       const Block block = blocks_.at(position);
-      append(block.offset, block.offset + block.bytes, score(block.cost, block.last_access, clock_),
+      append(run_, block.offset, block.offset + block.bytes,
+             score(block.cost, block.last_access, clock_),
              score(block.cost, block.last_access, until_));
     }
   }
 
-  void append(Bytes offset, Bytes end, double score, double later) {
-    if (high_ == 0) edges_[0] = {offset, total_, later_};
-    total_ += static_cast<int64_t>(score);
-    later_ += static_cast<int64_t>(later);
-    edges_[++high_] = {end, total_, later_};
+  void append(Run& run, Bytes offset, Bytes end, double score, double later) {
+    if (run.high == 0) edges_[0] = {offset, run.total, run.later};
+    run.total += static_cast<int64_t>(score);
+    run.later += static_cast<int64_t>(later);
+    edges_[++run.high] = {end, run.total, run.later};
   }
 
-  double key(int64_t sum, Bytes bytes) const {
-    const auto score = static_cast<double>(sum);
-    return excess_ ? score * score / static_cast<double>(bytes) : score;
-  }
-
-  // False only when the key is greater: without a division.
-  bool may_be_less(int64_t sum, Bytes bytes, double other) const {
-    constexpr double kRounding = 1 + 1e-12;
-    const auto score = static_cast<double>(sum);
-    return excess_ ? score * score <= other * kRounding * static_cast<double>(bytes)
-                   : score <= other;
+  // The key of a window is power / bytes, or its score.
+  double power(int64_t score) const {
+    const auto sum = static_cast<double>(score);
+    return excess_ ? sum * sum : sum;
   }
 
   const BlockMap& blocks_;
@@ -155,17 +168,13 @@ class Pass {
   const double clock_;
   const double until_;
   const int slot_;
-  // Where the blocks since the last barrier begin, and where the last one ends; blocks [low, high)
-  // are the current window.
   WindowEdge* const edges_;
   std::vector<int>& known_;
-  size_t low_ = 0;
-  size_t high_ = 0;
-  int64_t total_ = 0;
-  int64_t later_ = 0;
+  Run run_;
   int next_ = 0;  // the chunk that follows the last block appended
   Window best_;
   double best_key_ = kInfinity;
+  double best_at_most_ = kInfinity;  // times a divisor: to be compared without a division
 };
 
 }  // namespace
