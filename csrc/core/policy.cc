@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/check.h"
 
@@ -16,38 +17,38 @@ constexpr double kRounding = 1e-12;  // more than a product and a quotient are o
 class Pass {
  public:
   Pass(const BlockMap& blocks, Bytes bytes, bool excess, double clock, double until, int slot,
-       std::vector<WindowEdge>* edges, std::vector<int>* known)
+       std::vector<WindowEdge>* edges)
       : blocks_(blocks),
         bytes_(bytes),
         excess_(excess),
         clock_(clock),
         until_(until),
         slot_(slot),
-        edges_(edges->data()),
-        known_(*known) {}
+        edges_(edges->data()) {}
 
-  // Looks at chunks of which nothing is known first, then at those that may have a cheaper window,
-  // the most promising one before the others.
+  // Looks at the most promising chunk first, then at those of which nothing is known, and at those
+  // that may have a cheaper window.
   Window run() {
-    known_.clear();
     int promising = -1;
     Bytes changed_end = BlockMap::kNoChange;
     for (int c = 0; c < blocks_.num_chunks(); ++c) {
       const BlockMap::Chunk& chunk = blocks_.chunk(c);
       if (chunk.num_candidates == 0) continue;
-      const BlockMap::Seen& seen = chunk.seen[slot_];
-      changed_end = std::max(changed_end, seen.changed_end);
+      BlockMap::Seen& seen = chunk.seen[slot_];
+      changed_end = std::max(changed_end, std::exchange(seen.changed_end, BlockMap::kNoChange));
       if (seen.bytes != bytes_ || seen.excess != excess_ || clock_ > seen.until ||
           changed_end > chunk.offsets[0] - bytes_) {
-        chunk.seen[slot_] = {bytes_, excess_, until_, look_at(c), BlockMap::kNoChange};
-        continue;
+        seen.bytes = 0;
+      } else if (promising < 0 || seen.least < blocks_.chunk(promising).seen[slot_].least) {
+        promising = c;
       }
-      known_.push_back(c);
-      if (promising < 0 || seen.least < least(promising)) promising = c;
     }
-    if (promising >= 0 && least(promising) <= best_key_) look_again(promising);
-    for (const int c : known_) {
-      if (c != promising && least(c) <= best_key_) look_again(c);
+    if (promising >= 0) look_and_remember(promising);
+    for (int c = 0; c < blocks_.num_chunks(); ++c) {
+      const BlockMap::Chunk& chunk = blocks_.chunk(c);
+      if (chunk.num_candidates == 0 || c == promising) continue;
+      const BlockMap::Seen& seen = chunk.seen[slot_];
+      if (seen.bytes == 0 || seen.least <= best_key_) look_and_remember(c);
     }
     return best_;
   }
@@ -68,12 +69,8 @@ class Pass {
     int64_t later = 0;
   };
 
-  double least(int c) const { return blocks_.chunk(c).seen[slot_].least; }
-
-  void look_again(int c) {
-    BlockMap::Seen& seen = blocks_.chunk(c).seen[slot_];
-    seen.least = look_at(c);
-    seen.until = until_;
+  void look_and_remember(int c) {
+    blocks_.chunk(c).seen[slot_] = {bytes_, excess_, until_, look_at(c), BlockMap::kNoChange};
   }
 
   // Compares all windows that end in the chunk. Returns the least key one will have at `until`.
@@ -94,9 +91,9 @@ class Pass {
       }
       later = later_scores;
     }
-    // Of the windows at `until`: the least square, or score, to what it is divided by.
     double least = kInfinity;
-    double least_divisor = 1;
+    Bytes inverse_of = 0;
+    double inverse = 0;
     Run run = run_;
     for (int i = 0; i < chunk.count; ++i) {
       if (chunk.costs[i] == kBarrier) {
@@ -109,15 +106,15 @@ class Pass {
       const WindowEdge& begin = edges_[run.low];
       const Bytes window_bytes = end - begin.offset;
       if (window_bytes < bytes_) continue;
-      const double divisor = excess_ ? static_cast<double>(window_bytes) : 1.0;
-      const double later_power = power(run.later - begin.later);
-      if (later_power * least_divisor < least * divisor) {
-        least = later_power;
-        least_divisor = divisor;
+      if (window_bytes != inverse_of) {
+        // Most windows are as large as the last one.
+        inverse_of = window_bytes;
+        inverse = 1 / divisor(window_bytes);
       }
-      const double now_power = power(run.total - begin.total);
-      if (now_power > best_at_most_ * divisor) continue;
-      const double window_key = now_power / divisor;
+      least = std::min(least, power(run.later - begin.later) * inverse);
+      const double window_power = power(run.total - begin.total);
+      if (window_power * inverse > best_at_most_) [[likely]] continue;
+      const double window_key = window_power / divisor(window_bytes);
       if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
         best_key_ = window_key;
         best_at_most_ = window_key * (1 + kRounding);
@@ -125,7 +122,7 @@ class Pass {
       }
     }
     run_ = run;
-    return least / least_divisor * (1 - kRounding);
+    return least * (1 - kRounding);
   }
 
   // A window that ends in the chunk may begin before it.
@@ -156,11 +153,12 @@ class Pass {
     edges_[++run.high] = {end, run.total, run.later};
   }
 
-  // The key of a window is power / bytes, or its score.
+  // The key of a window is power / divisor.
   double power(int64_t score) const {
     const auto sum = static_cast<double>(score);
     return excess_ ? sum * sum : sum;
   }
+  double divisor(Bytes bytes) const { return excess_ ? static_cast<double>(bytes) : 1.0; }
 
   const BlockMap& blocks_;
   const Bytes bytes_;
@@ -169,12 +167,11 @@ class Pass {
   const double until_;
   const int slot_;
   WindowEdge* const edges_;
-  std::vector<int>& known_;
   Run run_;
   int next_ = 0;  // the chunk that follows the last block appended
   Window best_;
   double best_key_ = kInfinity;
-  double best_at_most_ = kInfinity;  // times a divisor: to be compared without a division
+  double best_at_most_ = kInfinity;  // the same, for what was not divided exactly
 };
 
 }  // namespace
@@ -189,9 +186,9 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
     requests_[slot_] = bytes;
   }
   edges_.resize(static_cast<size_t>(blocks.size()) + 1);
-  const Window found = Pass(blocks, bytes, excess, clock, until, slot_, &edges_, &known_).run();
+  const Window found = Pass(blocks, bytes, excess, clock, until, slot_, &edges_).run();
   COOP_DEBUG_ASSERT(found ==
-                    Pass(blocks, bytes, excess, clock, until, slot_, &edges_, &known_).run_afresh());
+                    Pass(blocks, bytes, excess, clock, until, slot_, &edges_).run_afresh());
   return found;
 }
 

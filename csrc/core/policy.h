@@ -53,7 +53,6 @@ class Search {
   static constexpr int kFewChunks = 32;  // looking at all of them is less than remembering
 
   std::vector<WindowEdge> edges_;  // scratch
-  std::vector<int> known_;         // scratch: chunks
   Bytes requests_[2] = {0, 0};     // what each slot of Seen is about
   int slot_ = 0;
   double last_clock_ = 0;
