@@ -60,7 +60,7 @@ class BlockMap {
   struct Chunk {
     int count = 0;
     int num_candidates = 0;
-    mutable Seen seen[2];  // for the two sizes that were asked for last
+    mutable Seen seen[2];  // what searches remember, for the two sizes that were asked for last
     Bytes offsets[kChunkBlocks];
     Bytes bytes[kChunkBlocks];
     Cost costs[kChunkBlocks];

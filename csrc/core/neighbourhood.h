@@ -29,10 +29,11 @@ class Neighbourhoods {
   }
   Cost cost(int32_t root) const { return nodes_[root].cost; }
 
-  // Calls f(node's member, or null where it has left) for the nodes of the set, until that is
-  // false. Whether it never was.
+  // Calls f(member, or null where one has left) for the nodes of the set, until that is false.
+  // Whether it never was.
   template <typename F>
   bool all_members(int32_t root, F&& f) const {
+    if (nodes_[root].num_members == 0) return true;  // recycled: its ring may be another's now
     int32_t node = root;
     do {
       if (!f(nodes_[node].member)) return false;

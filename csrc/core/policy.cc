@@ -11,9 +11,9 @@ namespace coop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // more than a product and a quotient are off
+constexpr double kRounding = 1e-12;  // more than a product with an inverse is off
 
-// One search for a window: two pointers walk the chunks that it has to look at.
+// One search for a window.
 class Pass {
  public:
   Pass(const BlockMap& blocks, Bytes bytes, bool excess, double clock, double until, int slot,
@@ -26,8 +26,8 @@ class Pass {
         slot_(slot),
         edges_(edges->data()) {}
 
-  // Looks at the most promising chunk first, then at those of which nothing is known, and at those
-  // that may have a cheaper window.
+  // Looks at the most promising chunk first, then at those of which nothing is known or that may
+  // have a cheaper window than what was found.
   Window run() {
     int promising = -1;
     Bytes changed_end = BlockMap::kNoChange;
@@ -65,8 +65,8 @@ class Pass {
   struct Run {
     size_t low = 0;
     size_t high = 0;
-    int64_t total = 0;
-    int64_t later = 0;
+    uint64_t total = 0;
+    uint64_t later = 0;
   };
 
   void look_and_remember(int c) {
@@ -80,16 +80,12 @@ class Pass {
     next_ = c + 1;
     // On their own, so that the compiler divides for several blocks at once.
     double scores[BlockMap::kChunkBlocks];
-    double later_scores[BlockMap::kChunkBlocks];
-    const double* later = scores;
+    double later[BlockMap::kChunkBlocks];
     for (int i = 0; i < chunk.count; ++i) {
       scores[i] = score(chunk.costs[i], chunk.last_accesses[i], clock_);
     }
-    if (until_ > clock_) {
-      for (int i = 0; i < chunk.count; ++i) {
-        later_scores[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
-      }
-      later = later_scores;
+    for (int i = 0; i < chunk.count; ++i) {
+      later[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
     }
     double least = kInfinity;
     Bytes inverse_of = 0;
@@ -106,8 +102,7 @@ class Pass {
       const WindowEdge& begin = edges_[run.low];
       const Bytes window_bytes = end - begin.offset;
       if (window_bytes < bytes_) continue;
-      if (window_bytes != inverse_of) {
-        // Most windows are as large as the last one.
+      if (window_bytes != inverse_of) {  // most are as large as the last one
         inverse_of = window_bytes;
         inverse = 1 / divisor(window_bytes);
       }
@@ -118,7 +113,7 @@ class Pass {
       if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
         best_key_ = window_key;
         best_at_most_ = window_key * (1 + kRounding);
-        best_ = {begin.offset, end, static_cast<uint64_t>(run.total - begin.total)};
+        best_ = {begin.offset, end, run.total - begin.total};
       }
     }
     run_ = run;
@@ -148,14 +143,16 @@ class Pass {
 
   void append(Run& run, Bytes offset, Bytes end, double score, double later) {
     if (run.high == 0) edges_[0] = {offset, run.total, run.later};
-    run.total += static_cast<int64_t>(score);
-    run.later += static_cast<int64_t>(later);
+    run.total += whole(score);
+    run.later += whole(later);
     edges_[++run.high] = {end, run.total, run.later};
   }
 
-  // The key of a window is power / divisor.
-  double power(int64_t score) const {
-    const auto sum = static_cast<double>(score);
+  // Both fit the signed type, to and from which the processor converts in one instruction.
+  static uint64_t whole(double score) { return static_cast<uint64_t>(static_cast<int64_t>(score)); }
+  // What windows are compared by, their key, is power / divisor.
+  double power(uint64_t score) const {
+    const auto sum = static_cast<double>(static_cast<int64_t>(score));
     return excess_ ? sum * sum : sum;
   }
   double divisor(Bytes bytes) const { return excess_ ? static_cast<double>(bytes) : 1.0; }
@@ -177,14 +174,13 @@ class Pass {
 }  // namespace
 
 Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
-  // What is found out should hold for some searches.
-  advance_ += (std::max(clock - last_clock_, 0.0) - advance_) / kAverage;
+  // What is found out should hold for the next few searches; the longer, the less it says.
+  constexpr double kSearches = 4;
+  constexpr double kAveraged = 8;
+  advance_ += (std::max(clock - last_clock_, 0.0) - advance_) / kAveraged;
   last_clock_ = clock;
-  const double until = clock + (blocks.num_chunks() < kFewChunks ? 0 : kSearches * advance_);
-  if (bytes != requests_[slot_]) {
-    slot_ = 1 - slot_;
-    requests_[slot_] = bytes;
-  }
+  const double until = clock + kSearches * advance_;
+  if (std::exchange(last_bytes_, bytes) != bytes) slot_ = 1 - slot_;
   edges_.resize(static_cast<size_t>(blocks.size()) + 1);
   const Window found = Pass(blocks, bytes, excess, clock, until, slot_, &edges_).run();
   COOP_DEBUG_ASSERT(found ==

@@ -12,7 +12,7 @@ namespace coop {
 // What a block costs to evict: cost / staleness, of which the whole part is summed, so that a
 // window's sum is exact and independent of the order of additions.
 //
-// The ratio is scaled by 2^32 and clamped to 2^52; a sum of up to 2047 blocks at the clamp fits.
+// The ratio is scaled by 2^32 and clamped to 2^52; a window of up to 2047 blocks at the clamp fits.
 inline double score(Cost cost, double last_access, double clock) {
   constexpr double kScale = 4294967296.0;
   constexpr double kLargest = 4503599627370496.0;
@@ -29,18 +29,19 @@ struct Window {
   bool operator==(const Window& other) const = default;
 };
 
-// Between two blocks.
+// Where a block ends and the next one begins.
 struct WindowEdge {
   Bytes offset;
-  int64_t total;  // scores of all blocks before it
-  int64_t later;  // the same as they will be
+  uint64_t total;  // scores of the blocks before it, modulo 2^64: the difference of two is exact
+  uint64_t later;  // the same as they will be
 };
 
 class Search {
  public:
-  // The cheapest window of at least `bytes`: one pass, two pointers. Ties go to the lowest address.
-  // Coop. With `excess`, bytes beyond those asked for are worth something, because the next request
-  // finds them free: score / sqrt(bytes) is compared (decision 0004).
+  // The cheapest window of at least `bytes`: two pointers, over the chunks where it may be
+  // (decision 0005). Ties go to the lowest address. Coop. With `excess`, bytes beyond those asked
+  // for are worth something, because the next request finds them free: score / sqrt(bytes) is
+  // compared (decision 0004).
   Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess);
 
   // The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the
@@ -48,15 +49,11 @@ class Search {
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;
 
  private:
-  static constexpr double kSearches = 4;  // for which what is remembered should last
-  static constexpr double kAverage = 8;
-  static constexpr int kFewChunks = 32;  // looking at all of them is less than remembering
-
   std::vector<WindowEdge> edges_;  // scratch
-  Bytes requests_[2] = {0, 0};     // what each slot of Seen is about
-  int slot_ = 0;
+  Bytes last_bytes_ = 0;
   double last_clock_ = 0;
   double advance_ = 0;  // of the clock from search to search, on average
+  int slot_ = 0;        // of Chunk::seen: searches of two sizes often take turns
 };
 
 }  // namespace coop
