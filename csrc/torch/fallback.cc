@@ -18,10 +18,6 @@ namespace coop {
 
 namespace {
 
-c10::DispatchKeySet below_us(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOurKey);
-}
-
 // Operators may nest (a custom operator written in Python), so each depth has a call of its own.
 class CallLease {
  public:
@@ -68,14 +64,10 @@ void restore_sizes(const Call& call) {
     const FrozenTensor& frozen = call.before[entry.before];
     const auto sizes = frozen.geometry.sizes_arrayref();
     const auto strides = frozen.geometry.strides_arrayref();
-    for_each_tensor(call.arguments[entry.argument], [&](const at::Tensor& tensor, int32_t index) {
-      if (index != entry.list_index || (tensor.sizes() == sizes && tensor.strides() == strides)) {
-        return;
-      }
-      const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
-      if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) return;
-      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, frozen.offset);
-    });
+    if (entry.tensor->sizes() == sizes && entry.tensor->strides() == strides) continue;
+    const c10::StorageImpl* impl = entry.tensor->unsafe_storage().unsafeGetStorageImpl();
+    if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) continue;
+    entry.tensor->set_sizes_and_strides(sizes, strides, frozen.offset);
   }
 }
 
@@ -87,12 +79,13 @@ at::Tensor accumulating_leaf() {
 }
 
 // Whether the operator copies its first argument as it is. (Autocast's copies are of another type.)
-bool is_plain_copy(const OpInfo& info, const c10::IValue* arguments) {
-  if (!info.copies || info.has_writes || !arguments[0].isTensor()) return false;
+bool is_plain_copy(const Call& call, const Invocation& invocation) {
+  if (!call.info->copies || call.info->has_writes) return false;
   // A clone has a memory format there: at most another layout.
-  const c10::IValue& dtype = arguments[1];
-  return info.arguments.size() == 2 || dtype.isNone() ||
-         dtype.toScalarType() == arguments[0].toTensor().scalar_type();
+  if (call.info->arguments.size() == 2) return true;
+  const c10::IValue dtype = invocation.argument(1);
+  return dtype.isNone() ||
+         c10::scalarTypeToTypeMeta(dtype.toScalarType()) == call.tensors.front().tensor->dtype();
 }
 
 int64_t now_ns() {
@@ -104,60 +97,129 @@ int64_t now_ns() {
 // Tensors without bytes are run by Python (see Engine::intercept_fake), all others by torch.
 thread_local const std::function<void(torch::jit::Stack*)>* g_run_in_python = nullptr;
 
-void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (__builtin_expect(g_run_in_python != nullptr, 0)) {
-    (*g_run_in_python)(stack);
-  } else {
-    op.redispatchBoxed(keys, stack);
+// On the dispatcher's stack.
+class BoxedInvocation final : public Invocation {
+ public:
+  BoxedInvocation(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack)
+      : info_(info),
+        op_(op),
+        stack_(*stack),
+        base_(stack->size() - info.arguments.size()),
+        arguments_(stack->begin() + static_cast<std::ptrdiff_t>(base_), stack->end()) {}
+
+  void for_each_tensor(Visitor visit) const override {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (info_.arguments[i] == ArgumentKind::kOther) continue;
+      coop::for_each_tensor(arguments_[i], [&](const at::Tensor& tensor, int32_t list_index) {
+        visit(tensor, static_cast<int32_t>(i), list_index);
+      });
+    }
   }
-}
+
+  c10::IValue argument(size_t index) const override { return arguments_[index]; }
+
+  c10::Device device() const override {
+    for (c10::IValue argument : arguments_) {
+      if (argument.isTensorList() && !argument.toTensorList().empty()) {
+        argument = at::Tensor(argument.toTensorList().get(0));
+      }
+      c10::Device device = c10::kCPU;
+      if (argument.isTensor() && argument.toTensor().defined()) {
+        device = argument.toTensor().device();
+      } else if (argument.isDevice()) {
+        device = argument.toDevice();
+      }
+      if (device.is_cuda()) return device;
+    }
+    return c10::kCPU;
+  }
+
+  void freeze(c10::SmallVectorImpl<c10::IValue>* arguments) const override {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const c10::IValue& argument = arguments_[i];
+      if (info_.arguments[i] == ArgumentKind::kTensor) {
+        arguments->emplace_back();
+      } else if (info_.arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
+        // Its element type is needed to thaw it; the tensors are not.
+        arguments->emplace_back(c10::impl::GenericList(argument.toList().elementType()));
+      } else {
+        arguments->push_back(argument);
+      }
+    }
+  }
+
+  void run(c10::DispatchKeySet keys) override {
+    if (__builtin_expect(g_run_in_python != nullptr, 0)) {
+      (*g_run_in_python)(&stack_);
+    } else {
+      op_.redispatchBoxed(keys, &stack_);
+    }
+  }
+
+  void for_each_result(ResultVisitor visit) const override {
+    for (size_t i = stack_.size() - info_.num_results; i < stack_.size(); ++i) {
+      coop::for_each_tensor(stack_[i], [&](const at::Tensor& tensor, int32_t) { visit(tensor); });
+    }
+  }
+
+  void reset() override {
+    stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
+    stack_.insert(stack_.end(), arguments_.begin(), arguments_.end());
+  }
+
+ private:
+  const OpInfo& info_;
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack& stack_;
+  const size_t base_;
+  const c10::SmallVector<c10::IValue, 12> arguments_;  // the operator takes those on the stack
+};
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
   if (kTupleOutDangles && info.maker) return make_and_copy(*info.maker, info.num_results, stack);
-  Engine* engine = active_engine(op, *stack);
+  BoxedInvocation invocation(info, op, stack);
+  Engine* engine = active_engine(invocation);
   if (engine == nullptr) {
     op.redispatchBoxed(below_us(keys), stack);
   } else {
-    engine->intercept(info, op, keys, stack);
+    engine->intercept(info, op, below_us(keys), invocation);
   }
 }
 
 }  // namespace
 
 void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                       torch::jit::Stack* stack) {
-  keys = below_us(keys);
+                       Invocation& invocation) {
   const bool accumulating = info.accumulates && accumulating_leaf().defined();
   const uint16_t source = records_sources() ? current_source() : 0;
   if (info.passes_through) {
     if (info.takes_storages) {
-      run_on_storages(info, op, keys, stack);
+      run_on_storages(info, keys, invocation);
     } else {
-      redispatch(op, keys, stack);
+      invocation.run(keys);
     }
-    if (accumulating) root_gradient(stack->back().toTensor());
+    if (accumulating) root_gradient(invocation);
     return;
   }
   CallLease lease;
   Call& call = *lease;
   call.info = &info;
   call.source = source;
-  gather(call, *stack);
-  const size_t base = stack->size() - info.arguments.size();
+  gather(call, invocation);
   for (int attempt = 0;;) {
     try {
       begin(call);
-      run(call, op, keys, stack);
+      run(call, keys, invocation);
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(call, stack, base, error.shortage.wanted, &attempt)) {
+      if (!make_room(call, invocation, error.shortage.wanted, &attempt)) {
         throw_out_of_budget(info.name, error.replaying, error.shortage);
       }
     }
   }
-  record(call, op, keys, *stack);
-  if (accumulating) root_gradient(stack->back().toTensor());
+  record(call, op, keys, invocation);
+  if (accumulating) root_gradient(invocation);
 }
 
 void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
@@ -168,7 +230,8 @@ void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* st
   std::optional<Recorder::PauseScope> unrecorded;
   if (info.passes_through) unrecorded.emplace();
   try {
-    intercept(info, op, c10::DispatchKeySet(), stack);
+    BoxedInvocation invocation(info, op, stack);
+    intercept(info, op, c10::DispatchKeySet(), invocation);
   } catch (...) {
     g_run_in_python = outer;
     throw;
@@ -177,26 +240,22 @@ void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 // The last resort.
-bool Engine::make_room(Call& call, torch::jit::Stack* stack, size_t base, Bytes wanted,
-                       int* attempt) {
+bool Engine::make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt) {
   if (!call.repeatable) return false;
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!core_.make_room(call.storages.data(), call.storages.size(), wanted, attempt)) return false;
   }
-  // Whatever the operator has left of its arguments.
-  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(base), stack->end());
-  stack->insert(stack->end(), call.arguments.begin(), call.arguments.end());
+  invocation.reset();
   return true;
 }
 
 // set_ looks at the memory behind its arguments, although it neither reads nor writes it.
-void Engine::run_on_storages(const OpInfo& info, const c10::OperatorHandle& op,
-                             c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation) {
   std::vector<Storage*> storages;
-  for (size_t i = stack->size() - info.arguments.size(); i < stack->size(); ++i) {
-    const c10::IValue& argument = (*stack)[i];
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue argument = invocation.argument(i);
     Storage* storage = nullptr;
     if (argument.isStorage()) {
       storage = find(argument.toStorage().unsafeGetStorageImpl());
@@ -221,7 +280,7 @@ void Engine::run_on_storages(const OpInfo& info, const c10::OperatorHandle& op,
     core_.abort(operation);
   };
   try {
-    redispatch(op, keys, stack);
+    invocation.run(keys);
   } catch (...) {
     unlock();
     throw;
@@ -231,31 +290,24 @@ void Engine::run_on_storages(const OpInfo& info, const c10::OperatorHandle& op,
 
 // --- 1. intercept -----------------------------------------------------------------------------
 
-void Engine::gather(Call& call, const torch::jit::Stack& stack) {
+void Engine::gather(Call& call, const Invocation& invocation) {
   const OpInfo& info = *call.info;
-  const size_t num_arguments = info.arguments.size();
-  const c10::IValue* arguments = stack.data() + stack.size() - num_arguments;
   call.refusal = info.refusal;
   // What an optimizer writes in place becomes a root: there is nothing to freeze.
   const bool optimizing = is_optimizing();
   call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
-  const bool writes = info.training_argument < 0 || (arguments[info.training_argument].isBool() &&
-                                                     arguments[info.training_argument].toBool());
-  for (size_t i = 0; i < num_arguments; ++i) {
-    const c10::IValue& argument = arguments[i];
-    if (info.arguments[i] == ArgumentKind::kOther || argument.isNone()) continue;
+  const bool writes = info.has_writes && (info.training_argument < 0 ||
+                                          invocation.argument(info.training_argument).toBool());
+  invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
     const size_t first = call.tensors.size();
-    for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t list_index) {
-      add_tensor(call, tensor, i, list_index);
-    });
-    if (!info.writes[i] || !writes) continue;
+    add_tensor(call, tensor, argument, list_index);
+    if (!writes || !info.writes[argument]) return;
     for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
-    if (argument.isTensor()) {
-      const at::Tensor& tensor = argument.toTensor();
+    if (list_index < 0) {
       call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
     }
-  }
-  if (info.dropout_argument >= 0 && arguments[info.dropout_argument].toDouble() != 0) {
+  });
+  if (info.dropout_argument >= 0 && invocation.argument(info.dropout_argument).toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
   }
   // What is brought in from outside is a root like any other: everything is computed from it, so
@@ -263,11 +315,10 @@ void Engine::gather(Call& call, const torch::jit::Stack& stack) {
   const bool known = call.refusal == nullptr || call.refusal == kForeign;
   if (info.copies && known && !call.tensors.empty() && call.tensors.front().impl != nullptr &&
       call.tensors.front().storage == nullptr && call.understood &&
-      is_plain_copy(info, arguments)) {
+      is_plain_copy(call, invocation)) {
     call.refusal = kInput;
   }
   if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
-  call.arguments.assign(arguments, arguments + num_arguments);
   const bool factory = call.tensors.empty();
   const bool left = info.expensive || (factory && !optimizing);
   call.side = left ? Side::kLeft : Side::kRight;
@@ -287,9 +338,10 @@ size_t end_bytes(const at::Tensor& tensor) {
 
 }  // namespace
 
-void Engine::add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index) {
+void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
+                        int32_t list_index) {
   TensorArgument& entry = call.tensors.emplace_back();
-  entry.argument = static_cast<int32_t>(argument);
+  entry.argument = argument;
   entry.list_index = list_index;
   if (!tensor.defined()) return;
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
@@ -423,15 +475,13 @@ void Engine::begin(Call& call) {
 
 // --- 3. run ------------------------------------------------------------------------------------
 
-void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                 torch::jit::Stack* stack) {
+void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
   const OpInfo& info = *call.info;
   if (info.seeded && g_run_in_python == nullptr) {
-    const c10::IValue* generator =
-        info.generator_argument >= 0 ? &call.arguments[info.generator_argument] : nullptr;
-    call.rng = RngState(generator != nullptr && !generator->isNone()
-                            ? generator->toGenerator()
-                            : default_generator(memory_->device()));
+    c10::IValue generator;
+    if (info.generator_argument >= 0) generator = invocation.argument(info.generator_argument);
+    call.rng = RngState(generator.isNone() ? default_generator(memory_->device())
+                                           : generator.toGenerator());
   }
   // What may have been half written cannot be brought back, if it is a root.
   call.repeatable = call.refusal == nullptr;
@@ -443,11 +493,11 @@ void Engine::run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet 
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
     const int64_t begin_ns = config_.measure ? now_ns() : 0;
-    redispatch(op, keys, stack);
+    invocation.run(keys);
     if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
     if (went_another_way(failures)) {
       call.repeatable = false;  // it may go that way at once, and not be seen
-      torch::jit::drop(*stack, info.num_results);
+      invocation.reset();
       throw BudgetExceeded(OutOfBudget(failed_allocations().last));
     }
   } catch (const BudgetExceeded&) {
@@ -478,16 +528,18 @@ bool Engine::is_optimizing() const {
 }
 
 // A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
-void Engine::root_gradient(const at::Tensor& gradient) {
+void Engine::root_gradient(const Invocation& invocation) {
+  const at::Tensor* gradient = nullptr;
+  invocation.for_each_result([&](const at::Tensor& result) { gradient = &result; });
   {
     const at::Tensor leaf = accumulating_leaf();
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    for (const at::Tensor* tensor : {&leaf, &gradient}) {
+    for (const at::Tensor* tensor : {&leaf, gradient}) {
       if (!tensor->defined() || !tensor->has_storage()) continue;
       Storage* storage = find(tensor->storage().unsafeGetStorageImpl());
       if (storage != nullptr && recorder_ != nullptr) {
-        recorder_->stored(storage, /*gradient=*/tensor == &gradient);
+        recorder_->stored(storage, /*gradient=*/tensor == gradient);
       }
       if (storage == nullptr || storage->value->is_root()) continue;
       try {
