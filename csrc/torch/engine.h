@@ -172,7 +172,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
     c10::Storage keep_alive;  // a root that a live record needs keeps its bytes (Rule 3)
   };
 
-  // The five steps (fallback.cc, record.cc).
+  // The five steps (intercept.cc, record.cc).
   void gather(Call& call, const Invocation& invocation);
   void begin(Call& call);
   void run(Call& call, c10::DispatchKeySet keys, Invocation& invocation);
