@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+
+#include "torch/engine.h"
 
 namespace coop {
 
@@ -16,12 +19,12 @@ double product(c10::IntArrayRef sizes, size_t begin = 0) {
 }
 
 // a: m x k, b: k x n
-double mm_flops(const at::Tensor& a, const at::Tensor& b) {
-  return 2.0 * product(a.sizes()) * static_cast<double>(b.size(1));
+double mm_flops(c10::IntArrayRef a, c10::IntArrayRef b) {
+  return 2.0 * product(a) * static_cast<double>(b[1]);
 }
 
-double bmm_flops(const at::Tensor& a, const at::Tensor& b) {
-  return 2.0 * product(a.sizes()) * static_cast<double>(b.size(2));
+double bmm_flops(c10::IntArrayRef a, c10::IntArrayRef b) {
+  return 2.0 * product(a) * static_cast<double>(b[2]);
 }
 
 // One multiplication and one addition for every element of the filter at every place it visits:
@@ -33,87 +36,93 @@ double convolution_flops(c10::IntArrayRef input, c10::IntArrayRef weight, c10::I
 }
 
 // queries x keys and scores x values; five such products backwards.
-double attention_flops(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  const double queries = product(query.sizes().slice(0, 3));
-  return 2.0 * queries * static_cast<double>(key.size(2)) *
-         static_cast<double>(query.size(3) + value.size(3));
+double attention_flops(c10::IntArrayRef query, c10::IntArrayRef key, c10::IntArrayRef value) {
+  return 2.0 * product(query.slice(0, 3)) * static_cast<double>(key[2]) *
+         static_cast<double>(query[3] + value[3]);
 }
 
-double attention_backward_flops(const at::Tensor& query, const at::Tensor& key,
-                                const at::Tensor& value) {
-  const double queries = product(query.sizes().slice(0, 3));
-  const double keys = static_cast<double>(key.size(2));
-  return 2.0 * queries * keys *
-         (3.0 * static_cast<double>(query.size(3)) + 2.0 * static_cast<double>(value.size(3)));
-}
-
-double convolution_backward_flops(const c10::IValue* arguments) {
-  // grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
-  // groups, output_mask
-  const at::Tensor& grad = arguments[0].toTensor();
-  const at::Tensor& input = arguments[1].toTensor();
-  const at::Tensor& weight = arguments[2].toTensor();
-  const bool transposed = arguments[7].toBool();
-  const c10::List<bool> mask = arguments[10].toBoolList();
-  // Both gradients visit as many places as the forward does.
-  const double one = convolution_flops(input.sizes(), weight.sizes(), grad.sizes(), transposed);
-  return one * (static_cast<int>(mask[0]) + static_cast<int>(mask[1]));
+double attention_backward_flops(c10::IntArrayRef query, c10::IntArrayRef key,
+                                c10::IntArrayRef value) {
+  return 2.0 * product(query.slice(0, 3)) * static_cast<double>(key[2]) *
+         (3.0 * static_cast<double>(query[3]) + 2.0 * static_cast<double>(value[3]));
 }
 
 // Every weight meets every element of the sequence: no formula of torch's exists.
-double rnn_flops(const OpInfo& info, const c10::IValue* arguments) {
+double rnn_flops(const Call& call) {
   double weights = 0;
   double positions = 0;
-  bool first = true;
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    if (info.arguments[i] == ArgumentKind::kTensorList && arguments[i].isTensorList()) {
-      const auto list = arguments[i].toTensorList();
-      for (size_t j = 0; j < list.size(); ++j) weights += product(at::Tensor(list[j]).sizes());
-    } else if (info.arguments[i] == ArgumentKind::kTensor && arguments[i].isTensor() &&
-               arguments[i].toTensor().defined()) {
-      const at::Tensor& tensor = arguments[i].toTensor();
-      if (first && tensor.dim() == 3) {
-        positions = static_cast<double>(tensor.size(0) * tensor.size(1));
-        first = false;
-      } else if (tensor.dim() == 2 && weights == 0) {
-        weights += product(tensor.sizes());
-      }
+  for (const TensorArgument& argument : call.tensors) {
+    if (argument.tensor == nullptr) continue;
+    const c10::IntArrayRef sizes = argument.tensor->sizes();
+    if (argument.list_index >= 0) {
+      weights += product(sizes);
+    } else if (positions == 0 && sizes.size() == 3) {
+      positions = static_cast<double>(sizes[0] * sizes[1]);
+    } else if (sizes.size() == 2 && weights == 0) {
+      weights += product(sizes);
     }
   }
-  const bool backward = info.name.find("backward") != std::string::npos;
+  const bool backward = call.info->name.find("backward") != std::string::npos;
   return (backward ? 4.0 : 2.0) * weights * positions;
 }
 
+// The sizes of three consecutive arguments.
+struct Sizes {
+  Sizes(const Call& call, int32_t first) {
+    for (const TensorArgument& argument : call.tensors) {
+      const int32_t i = argument.argument - first;
+      if (i < 0 || i > 2 || argument.tensor == nullptr) continue;
+      sizes[i] = argument.tensor->sizes();
+      known[i] = true;
+    }
+  }
+  c10::IntArrayRef operator[](size_t i) const { return sizes[i]; }
+
+  std::array<c10::IntArrayRef, 3> sizes;
+  std::array<bool, 3> known{};  // a strided tensor
+};
+
 }  // namespace
 
-double count_flops(const OpInfo& info, const c10::IValue* arguments, const c10::IValue* results) {
-  auto tensor = [&](size_t i) -> const at::Tensor& { return arguments[i].toTensor(); };
-  switch (info.flops) {
-    case FlopFormula::kNone:
-      return 0;
+double count_flops(const Call& call, const Invocation& invocation) {
+  const FlopFormula formula = call.info->flops;
+  if (formula == FlopFormula::kNone) return 0;
+  if (formula == FlopFormula::kRnn) return rnn_flops(call);
+  const bool skips_first = formula == FlopFormula::kAddmm || formula == FlopFormula::kBaddbmm ||
+                           formula == FlopFormula::kAttentionBackward;
+  const Sizes sizes(call, skips_first ? 1 : 0);
+  if (!sizes.known[0] || !sizes.known[1]) return 0;
+  switch (formula) {
     case FlopFormula::kMm:
-      return mm_flops(tensor(0), tensor(1));
     case FlopFormula::kAddmm:
-      return mm_flops(tensor(1), tensor(2));
+      return mm_flops(sizes[0], sizes[1]);
     case FlopFormula::kBmm:
-      return bmm_flops(tensor(0), tensor(1));
     case FlopFormula::kBaddbmm:
-      return bmm_flops(tensor(1), tensor(2));
+      return bmm_flops(sizes[0], sizes[1]);
     case FlopFormula::kConvolution: {
-      if (results == nullptr || !results[0].isTensor()) return 0;
+      c10::IntArrayRef output;
+      invocation.for_each_result([&](const at::Tensor& result) { output = result.sizes(); });
       // input, weight, bias, stride, padding, dilation, transposed, ...
-      const bool transposed = arguments[6].isBool() && arguments[6].toBool();
-      return convolution_flops(tensor(0).sizes(), tensor(1).sizes(), results[0].toTensor().sizes(),
-                               transposed);
+      const c10::IValue transposed = invocation.argument(6);
+      return convolution_flops(sizes[0], sizes[1], output,
+                               transposed.isBool() && transposed.toBool());
     }
-    case FlopFormula::kConvolutionBackward:
-      return convolution_backward_flops(arguments);
+    case FlopFormula::kConvolutionBackward: {
+      if (!sizes.known[2]) return 0;
+      // grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
+      // output_padding, groups, output_mask
+      const c10::List<bool> mask = invocation.argument(10).toBoolList();
+      // Both gradients visit as many places as the forward does.
+      return (static_cast<int>(mask[0]) + static_cast<int>(mask[1])) *
+             convolution_flops(sizes[1], sizes[2], sizes[0], invocation.argument(7).toBool());
+    }
     case FlopFormula::kAttention:
-      return attention_flops(tensor(0), tensor(1), tensor(2));
+      return sizes.known[2] ? attention_flops(sizes[0], sizes[1], sizes[2]) : 0;
     case FlopFormula::kAttentionBackward:
-      return attention_backward_flops(tensor(1), tensor(2), tensor(3));
+      return sizes.known[2] ? attention_backward_flops(sizes[0], sizes[1], sizes[2]) : 0;
+    case FlopFormula::kNone:
     case FlopFormula::kRnn:
-      return rnn_flops(info, arguments);
+      break;
   }
   return 0;
 }

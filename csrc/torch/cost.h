@@ -1,13 +1,12 @@
 // What an operator costs: a roofline over its floating-point operations and the bytes it moves.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
-
 #include "core/types.h"
-#include "torch/op_info.h"
 
 namespace coop {
+
+struct Call;
+class Invocation;
 
 struct DeviceProfile {
   double flops_per_ns = 60;       // float32
@@ -18,7 +17,7 @@ struct DeviceProfile {
 
 // Floating-point operations by torch's own formulas (torch.utils.flop_counter), 0 where it has
 // none.
-double count_flops(const OpInfo& info, const c10::IValue* arguments, const c10::IValue* results);
+double count_flops(const Call& call, const Invocation& invocation);
 
 Cost roofline(const DeviceProfile& profile, double flops, bool half, double bytes);
 

@@ -76,7 +76,6 @@ void Call::clear() {
   tensors.clear();
   before.clear();
   storages.clear();
-  arguments.clear();
   fresh.clear();
   inputs.clear();
   understood = true;
@@ -91,23 +90,9 @@ Engine* active_engine(c10::Device device) {
   return registry().active[index_of(device)].load(std::memory_order_acquire);
 }
 
-Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+Engine* active_engine(const Invocation& invocation) {
   if (Engine* sole = registry().sole.load(std::memory_order_acquire)) return sole;
-  const size_t num_arguments = op.schema().arguments().size();
-  for (size_t i = stack.size() - num_arguments; i < stack.size(); ++i) {
-    c10::IValue argument = stack[i];
-    if (argument.isTensorList() && !argument.toTensorList().empty()) {
-      argument = at::Tensor(argument.toTensorList().get(0));
-    }
-    c10::Device device = c10::kCPU;
-    if (argument.isTensor() && argument.toTensor().defined()) {
-      device = argument.toTensor().device();
-    } else if (argument.isDevice()) {
-      device = argument.toDevice();
-    }
-    if (device.is_cuda()) return active_engine(device);
-  }
-  return active_engine(c10::kCPU);
+  return active_engine(invocation.device());
 }
 
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {

@@ -23,6 +23,7 @@
 #include "core/core.h"
 #include "torch/cost.h"
 #include "torch/frozen_call.h"
+#include "torch/invocation.h"
 #include "torch/memory.h"
 #include "torch/op_info.h"
 #include "torch/recorder.h"
@@ -61,7 +62,7 @@ struct EngineConfig {
 // One tensor among the arguments of the running operator. Small: an optimizer's operator has
 // thousands.
 struct TensorArgument {
-  const c10::TensorImpl* tensor = nullptr;  // null: undefined, or not understood
+  c10::TensorImpl* tensor = nullptr;  // null: undefined, or not understood
   c10::StorageImpl* impl = nullptr;
   Storage* storage = nullptr;  // null: external
   Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
@@ -80,7 +81,6 @@ struct Call {
   std::vector<TensorArgument> tensors;
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
   std::vector<Storage*> storages;    // inputs in the arena
-  std::vector<c10::IValue> arguments;
   Operation operation;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
@@ -108,7 +108,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   // --- the way of an operator ------------------------------------------------------------------
   void intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                 torch::jit::Stack* stack);
+                 Invocation& invocation);
   // The same for tensors without bytes: Python modes come before our dispatch key, so Python tells
   // us of the operator, and runs it.
   void intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
@@ -172,23 +172,22 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
     c10::Storage keep_alive;  // a root that a live record needs keeps its bytes (Rule 3)
   };
 
-  // The five steps (fallback.cc, record.cc).
-  void gather(Call& call, const torch::jit::Stack& stack);
+  // The five steps (intercept.cc, record.cc).
+  void gather(Call& call, const Invocation& invocation);
   void begin(Call& call);
-  void run(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-           torch::jit::Stack* stack);
-  bool make_room(Call& call, torch::jit::Stack* stack, size_t base, Bytes wanted, int* attempt);
+  void run(Call& call, c10::DispatchKeySet keys, Invocation& invocation);
+  bool make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-              const torch::jit::Stack& stack);
-  void run_on_storages(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                       torch::jit::Stack* stack);
-  void add_tensor(Call& call, const at::Tensor& tensor, size_t argument, int32_t list_index);
+              const Invocation& invocation);
+  void run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation);
+  void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index);
   bool reads_what_is_gone(const Call& call);
-  void collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results);
-  FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys);
+  void collect_fresh(Call& call, const Invocation& invocation);
+  FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                     const Invocation& invocation);
   bool records_sources() const { return records_sources_.load(std::memory_order_relaxed); }
   bool is_optimizing() const;
-  void root_gradient(const at::Tensor& gradient);
+  void root_gradient(const Invocation& invocation);
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
@@ -224,8 +223,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 // The engine whose arena takes the allocations of a device, or null.
 Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
-// The engine for an operator: that of the first argument on a device with one.
-Engine* active_engine(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+// The engine for an operator.
+Engine* active_engine(const Invocation& invocation);
 
 // The last allocation that failed on this thread, and how many have. Some libraries catch the error
 // and go on with another algorithm, whose results differ in their last bits.

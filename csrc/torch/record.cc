@@ -13,21 +13,17 @@ namespace coop {
 // --- 4. record, 5. unlock ------------------------------------------------------------------------
 
 void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                    const torch::jit::Stack& stack) {
+                    const Invocation& invocation) {
   const OpInfo& info = *call.info;
-  const size_t num_results = info.num_results;
-  const c10::IValue* results = stack.data() + stack.size() - num_results;
   bool sweep = false;
   bool trash = false;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    collect_fresh(call, stack, num_results);
+    collect_fresh(call, invocation);
     Cost cost = call.measured;
     double flops = 0;
     if (!config_.measure || recorder_ != nullptr) {
-      if (info.flops != FlopFormula::kNone) {
-        flops = count_flops(info, call.arguments.data(), results);
-      }
+      if (info.flops != FlopFormula::kNone) flops = count_flops(call, invocation);
     }
     if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
     bool recordable = false;
@@ -40,7 +36,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     FrozenCall* frozen = nullptr;
     if (recordable && replayable) {
-      frozen = freeze(call, op, keys);
+      frozen = freeze(call, op, keys, invocation);
     }
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
@@ -91,21 +87,19 @@ bool Engine::reads_what_is_gone(const Call& call) {
 }
 
 // The storages the operator made, in the order of its results.
-void Engine::collect_fresh(Call& call, const torch::jit::Stack& stack, size_t num_results) {
-  for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
-      if (!tensor.defined() || !tensor.has_storage()) return;
-      c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
-      Storage* storage = find(impl);
-      if (storage == nullptr || storage->handle != nullptr) return;
-      storage->handle = impl;
-      if (storage->value->serial <= call.begin_serial) return;  // somebody else's
-      call.fresh.push_back(storage);
-      call.bytes_moved +=
-          static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-      call.half |= tensor.itemsize() == 2;
-    });
-  }
+void Engine::collect_fresh(Call& call, const Invocation& invocation) {
+  invocation.for_each_result([&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+    Storage* storage = find(impl);
+    if (storage == nullptr || storage->handle != nullptr) return;
+    storage->handle = impl;
+    if (storage->value->serial <= call.begin_serial) return;  // somebody else's
+    call.fresh.push_back(storage);
+    call.bytes_moved +=
+        static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+    call.half |= tensor.itemsize() == 2;
+  });
 }
 
 bool Call::covers(const TensorArgument& tensor, Bytes bytes) const {
@@ -118,7 +112,8 @@ bool Call::covers(const TensorArgument& tensor, Bytes bytes) const {
   return frozen.offset == 0 && covered == bytes;
 }
 
-FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                           const Invocation& invocation) {
   auto frozen = std::make_unique<FrozenCall>(op);
   frozen->info = call.info;
   frozen->origin = {call.info->id, call.source};
@@ -178,17 +173,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
       }
     }
   }
-  for (size_t i = 0; i < call.arguments.size(); ++i) {
-    c10::IValue& argument = call.arguments[i];
-    if (call.info->arguments[i] == ArgumentKind::kTensor) {
-      frozen->arguments.emplace_back();
-    } else if (call.info->arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
-      // Its element type is needed to thaw it; the tensors are not.
-      frozen->arguments.emplace_back(c10::impl::GenericList(argument.toList().elementType()));
-    } else {
-      frozen->arguments.push_back(argument);
-    }
-  }
+  invocation.freeze(&frozen->arguments);
   return frozen.release();
 }
 

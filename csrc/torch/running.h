@@ -8,8 +8,6 @@
 
 namespace coop {
 
-inline constexpr c10::DispatchKey kOurKey = c10::DispatchKey::Fake;
-
 // Why a result is not recorded. Arrays, since they are known by their addresses.
 inline constexpr char kOtherDevice[] = "it reads another device";
 inline constexpr char kInput[] = "it copies an input into the arena";

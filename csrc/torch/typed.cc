@@ -1,0 +1,194 @@
+// The operators that training runs most often, taken as C++ arguments: through the fallback torch
+// boxes all arguments, and unboxes them again below us, which costs as much as all of the engine.
+#include <ATen/Operators.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "torch/engine.h"
+
+namespace coop {
+
+namespace {
+
+// --- one argument, by its type -------------------------------------------------------------------
+
+template <typename T>
+constexpr bool kIsTensorList = std::is_convertible_v<const T&, at::ITensorListRef>;
+
+void visit(const at::Tensor& tensor, int32_t argument, Invocation::Visitor visitor) {
+  visitor(tensor, argument, -1);
+}
+void visit(const std::optional<at::Tensor>& tensor, int32_t argument, Invocation::Visitor visitor) {
+  if (tensor.has_value()) visitor(*tensor, argument, -1);
+}
+void visit(const at::ITensorListRef& list, int32_t argument, Invocation::Visitor visitor) {
+  int32_t index = 0;
+  for (const at::Tensor& tensor : list) visitor(tensor, argument, index++);
+}
+template <typename T>
+  requires(!kIsTensorList<T>)
+void visit(const T&, int32_t, Invocation::Visitor) {}
+
+c10::Device device_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.device() : c10::kCPU;
+}
+c10::Device device_of(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() ? device_of(*tensor) : c10::kCPU;
+}
+c10::Device device_of(const at::ITensorListRef& list) {
+  return list.empty() ? c10::kCPU : device_of(*list.begin());
+}
+c10::Device device_of(const std::optional<c10::Device>& device) {
+  return device.value_or(c10::kCPU);
+}
+template <typename T>
+  requires(!kIsTensorList<T>)
+c10::Device device_of(const T&) {
+  return c10::kCPU;
+}
+
+c10::IValue frozen(const at::Tensor&) { return {}; }
+c10::IValue frozen(const std::optional<at::Tensor>&) { return {}; }
+c10::IValue frozen(const at::ITensorListRef&) {
+  return c10::impl::GenericList(c10::TensorType::get());
+}
+template <typename T>
+  requires(!kIsTensorList<T>)
+c10::IValue frozen(const T& argument) {
+  return argument;
+}
+
+// --- the operator --------------------------------------------------------------------------------
+
+template <typename T>  // a count, or a seed, among the results
+void visit_result(const T&, Invocation::ResultVisitor) {}
+void visit_result(const at::Tensor& result, Invocation::ResultVisitor visitor) { visitor(result); }
+template <typename... T>
+void visit_result(const std::tuple<T...>& results, Invocation::ResultVisitor visitor) {
+  std::apply([&](const auto&... result) { (visit_result(result, visitor), ...); }, results);
+}
+template <typename Op, typename Signature = typename Op::schema>
+class Typed;
+
+template <typename Op, typename Result, typename... Arguments>
+class Typed<Op, Result(Arguments...)> final : public Invocation {
+ public:
+  // What the dispatcher calls for the operator.
+  static Result call(c10::DispatchKeySet keys, Arguments... arguments) {
+    static const c10::OperatorHandle op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    Typed invocation(arguments...);
+    if (Engine* engine = active_engine(invocation)) {
+      engine->intercept(op_info(op), op, below_us(keys), invocation);
+    } else {
+      invocation.run(below_us(keys));
+    }
+    return invocation.take_result();
+  }
+
+  void for_each_tensor(Visitor visitor) const override {
+    for_each([&](const auto& argument, int32_t index) { visit(argument, index, visitor); });
+  }
+
+  c10::IValue argument(size_t wanted) const override {
+    c10::IValue result;
+    for_each([&](const auto& argument, int32_t index) {
+      if (static_cast<size_t>(index) == wanted) result = argument;
+    });
+    return result;
+  }
+
+  c10::Device device() const override {
+    c10::Device result = c10::kCPU;
+    for_each([&](const auto& argument, int32_t) {
+      if (!result.is_cuda()) result = device_of(argument);
+    });
+    return result.is_cuda() ? result : c10::kCPU;
+  }
+
+  void freeze(c10::SmallVectorImpl<c10::IValue>* arguments) const override {
+    for_each([&](const auto& argument, int32_t) { arguments->push_back(frozen(argument)); });
+  }
+
+  void run(c10::DispatchKeySet keys) override {
+    std::apply(
+        [&](auto&... argument) {
+          if constexpr (std::is_reference_v<Result>) {
+            result_ = &Op::redispatch(keys, argument...);
+          } else {
+            result_ = Op::redispatch(keys, argument...);
+          }
+        },
+        arguments_);
+  }
+
+  void for_each_result(ResultVisitor visitor) const override { visit_result(*result_, visitor); }
+
+  void reset() override { result_ = {}; }
+
+ private:
+  // An operator that works in place returns its argument.
+  using Kept = std::conditional_t<std::is_reference_v<Result>, std::remove_reference_t<Result>*,
+                                  std::optional<Result>>;
+
+  explicit Typed(Arguments&... arguments) : arguments_(arguments...) {}
+
+  template <typename F>
+  void for_each(F&& f) const {
+    std::apply(
+        [&](const auto&... argument) {
+          int32_t index = 0;
+          (f(argument, index++), ...);
+        },
+        arguments_);
+  }
+
+  Result take_result() {
+    if constexpr (std::is_reference_v<Result>) {
+      return *result_;
+    } else {
+      return *std::move(result_);
+    }
+  }
+
+  std::tuple<Arguments&...> arguments_;
+  Kept result_{};
+};
+
+template <typename... Ops>
+void take(torch::Library& library) {
+  auto take_one = [&]<typename Op>(std::type_identity<Op>) {
+    const std::string overload = Op::overload_name;
+    const std::string name = Op::name + (overload.empty() ? "" : "." + overload);
+    library.impl(name.c_str(), TORCH_FN(Typed<Op>::call));
+  };
+  (take_one(std::type_identity<Ops>()), ...);
+}
+
+TORCH_LIBRARY_IMPL(aten, Fake, m) {
+  namespace ops = at::_ops;
+  take<ops::_log_softmax, ops::_log_softmax_backward_data, ops::_scaled_dot_product_cudnn_attention,
+       ops::_scaled_dot_product_cudnn_attention_backward,
+       ops::_scaled_dot_product_efficient_attention,
+       ops::_scaled_dot_product_efficient_attention_backward,
+       ops::_scaled_dot_product_flash_attention, ops::_scaled_dot_product_flash_attention_backward,
+       ops::_softmax, ops::_softmax_backward_data, ops::_to_copy, ops::add_Tensor, ops::add__Tensor,
+       ops::addmm, ops::bmm, ops::cat, ops::clone, ops::convolution, ops::convolution_backward,
+       ops::copy_, ops::cudnn_batch_norm, ops::cudnn_batch_norm_backward, ops::detach,
+       ops::div_Tensor, ops::embedding, ops::embedding_dense_backward, ops::fill__Scalar, ops::gelu,
+       ops::gelu_backward, ops::mean_dim, ops::mm, ops::mul_Tensor, ops::mul__Tensor,
+       ops::native_batch_norm, ops::native_batch_norm_backward, ops::native_dropout,
+       ops::native_dropout_backward, ops::native_layer_norm, ops::native_layer_norm_backward,
+       ops::relu, ops::relu_, ops::sigmoid, ops::sigmoid_backward, ops::silu, ops::silu_backward,
+       ops::sub_Tensor, ops::sum_dim_IntList, ops::tanh, ops::tanh_backward,
+       ops::threshold_backward, ops::zero_>(m);
+}
+
+}  // namespace
+
+}  // namespace coop
