@@ -151,28 +151,39 @@ def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: i
     """Several chunks of blocks, one size after another, and a few changes from search to search."""
     random = Random(seed)
     arena = _C.TestArena(1200 * ALIGNMENT, ALIGNMENT)
-    held: list[int] = []
+    held: dict[int, tuple[float, float]] = {}  # cost and last access, by offset
     clock = 1000.0
 
-    def change() -> None:
-        kind = random.randrange(8)
-        if kind == 0 and len(held) > 1:
-            arena.free(held.pop(random.randrange(len(held))))
-        elif kind == 1 or not held:
-            offset = arena.place(random.randint(1, 6) * ALIGNMENT, random.random() < 0.5)
-            if offset is not None:
-                held.append(offset)
-        else:
-            cost = random.choice((None, 1.0, 50.0, 2e4, random.uniform(1, 1e6)))
-            arena.set_block(random.choice(held), cost, clock - random.choice((0, 5, 500)))
+    def place() -> None:
+        offset = arena.place(random.randint(1, 6) * ALIGNMENT, random.random() < 0.5)
+        if offset is not None:
+            held[offset] = (random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
+            if random.random() < 0.9:
+                arena.set_block(offset, *held[offset])
 
-    for _ in range(500):
-        change()
+    def change() -> None:
+        offset = random.choice(list(held))
+        cost, last_access = held[offset]
+        kind = random.randrange(6)
+        if kind == 0:
+            arena.free(offset)
+            del held[offset]
+        elif kind == 1:
+            place()
+        elif kind == 2:
+            arena.set_block(offset, None, last_access)
+        else:
+            # Cheaper than all others, dearer, or used again.
+            held[offset] = (cost * (0.1, 3.0, 1.0)[kind - 3], (last_access, clock)[kind == 5])
+            arena.set_block(offset, *held[offset])
+
+    for _ in range(300):
+        place()
     sizes = [random.randint(1, 12) * ALIGNMENT for _ in range(3)]
-    for _ in range(40):
+    for _ in range(60):
         for _ in range(random.randrange(4)):
             change()
-        clock += random.choice((0, 1, 20, 1000))
+        clock += random.choice((0, 1, 20, 300))
         num_bytes = sizes[0] if random.random() < 0.6 else random.choice(sizes)
         found = arena.cheapest_window(num_bytes, clock)
         assert found == cheapest_of_all(arena, num_bytes, clock)
