@@ -150,16 +150,18 @@ def test_the_window_is_the_cheapest_of_all_windows(
 def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: int) -> None:
     """Several chunks of blocks, one size after another, and a few changes from search to search."""
     random = Random(seed)
-    arena = _C.TestArena(1200 * ALIGNMENT, ALIGNMENT)
+    arena = _C.TestArena(800 * ALIGNMENT, ALIGNMENT)
     held: dict[int, tuple[float, float]] = {}  # cost and last access, by offset
     clock = 1000.0
 
-    def place() -> None:
-        offset = arena.place(random.randint(1, 6) * ALIGNMENT, random.random() < 0.5)
-        if offset is not None:
-            held[offset] = (random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
-            if random.random() < 0.9:
-                arena.set_block(offset, *held[offset])
+    def place(num_bytes: int) -> bool:
+        offset = arena.place(num_bytes, random.random() < 0.5)
+        if offset is None:
+            return False
+        held[offset] = (random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
+        if random.random() < 0.95:
+            arena.set_block(offset, *held[offset])
+        return True
 
     def change() -> None:
         offset = random.choice(list(held))
@@ -169,7 +171,7 @@ def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: i
             arena.free(offset)
             del held[offset]
         elif kind == 1:
-            place()
+            place(random.randint(1, 4) * ALIGNMENT)
         elif kind == 2:
             arena.set_block(offset, None, last_access)
         else:
@@ -177,9 +179,10 @@ def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: i
             held[offset] = (cost * (0.1, 3.0, 1.0)[kind - 3], (last_access, clock)[kind == 5])
             arena.set_block(offset, *held[offset])
 
-    for _ in range(300):
-        place()
-    sizes = [random.randint(1, 12) * ALIGNMENT for _ in range(3)]
+    # Full, so that no window is free.
+    while place(random.randint(1, 4) * ALIGNMENT) or place(ALIGNMENT):
+        pass
+    sizes = [random.randint(5, 12) * ALIGNMENT for _ in range(3)]
     for _ in range(60):
         for _ in range(random.randrange(4)):
             change()
