@@ -196,7 +196,8 @@ void BlockMap::write(Chunk& chunk, int slot, const Block& block) {
 // Blocks [first, last) of one chunk to `slot` of another, or of the same.
 void BlockMap::copy(const Chunk& from, int first, int last, Chunk& to, int slot) {
   auto copy_array = [&](const auto* source, auto* target) {
-    std::memmove(target + slot, source + first, static_cast<size_t>(last - first) * sizeof(*source));
+    std::memmove(target + slot, source + first,
+                 static_cast<size_t>(last - first) * sizeof(*source));
   };
   copy_array(from.offsets, to.offsets);
   copy_array(from.bytes, to.bytes);

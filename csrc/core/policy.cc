@@ -108,7 +108,8 @@ class Pass {
       }
       least = std::min(least, power(run.later - begin.later) * inverse);
       const double window_power = power(run.total - begin.total);
-      if (window_power * inverse > best_at_most_) [[likely]] continue;
+      if (window_power * inverse > best_at_most_) [[likely]]
+        continue;
       const double window_key = window_power / divisor(window_bytes);
       if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
         best_key_ = window_key;
