@@ -358,7 +358,7 @@ void Engine::begin(Call& call) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
   }
   if (recorder_ != nullptr) recorder_->begin(call);
-  const bool trash = !trash_.empty();
+  const bool trash = is_trash_full();
   lock.unlock();
   if (trash) empty_trash();
 }
@@ -378,7 +378,7 @@ void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
   for (const Write& write : call.operation.writes) {
     call.repeatable &= write.kind != Write::Kind::kRoot;
   }
-  const int64_t failures = failed_allocations().count;
+  const int64_t failures = running().failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
     const RunScope scope(call.side);
@@ -388,7 +388,7 @@ void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
     if (went_another_way(failures)) {
       call.repeatable = false;  // it may go that way at once, and not be seen
       invocation.reset();
-      throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+      throw BudgetExceeded(OutOfBudget(last_shortage()));
     }
   } catch (const BudgetExceeded&) {
     {
