@@ -149,7 +149,7 @@ void Core::destroy_doomed() {
     Value* value = doomed_.back();
     doomed_.pop_back();
     if (value->is_resident()) free_block(value);
-    if (value->neighbourhood >= 0) present(value);
+    if (value->is_absent()) present(value);
     Record* record = drop_record(value);
     recycle(value);
     if (record != nullptr) unlink(record);
@@ -188,24 +188,45 @@ void Core::root(Value* value) {
   emit(EventKind::kRoot, value);
 }
 
-// The value has no bytes from now on, but can be recomputed.
+// The value has no bytes from now on, but can be recomputed. It joins a set before the next search:
+// most gradients are gone by then.
 void Core::absent(Value* value) {
-  COOP_DEBUG_ASSERT(value->record != nullptr && value->neighbourhood < 0);
-  value->neighbourhood = neighbourhoods_.add(value, value->record->cost);
-  for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->neighbourhood >= 0) {
-      neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
-    } else {
-      add_beside(neighbour, value->neighbourhood);
-    }
-  });
-  set_changed(value->neighbourhood);
+  COOP_DEBUG_ASSERT(value->record != nullptr && !value->is_absent());
+  if (unjoined_.size() > 2 * values_.size()) {
+    // Nor must a run that never searches collect them for ever.
+    std::erase(unjoined_, nullptr);
+    for (size_t i = 0; i < unjoined_.size(); ++i) unjoined_[i]->set_unjoined(i);
+  }
+  value->set_unjoined(unjoined_.size());
+  unjoined_.push_back(value);
+}
+
+void Core::join_sets() {
+  for (Value* value : unjoined_) {
+    if (value == nullptr) continue;
+    value->neighbourhood = neighbourhoods_.add(value, value->record->cost);
+    for_each_neighbour(value, [&](Value* neighbour) {
+      if (neighbour->neighbourhood >= 0) {
+        neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+      } else {
+        add_beside(neighbour, value->neighbourhood);
+      }
+    });
+    set_changed(value->neighbourhood);
+  }
+  unjoined_.clear();
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
+  if (value->neighbourhood < 0) {
+    unjoined_[value->unjoined()] = nullptr;
+    value->neighbourhood = Value::kNoSet;
+    refresh(value);
+    return;
+  }
   neighbourhoods_.remove(value->neighbourhood, value->record->cost);
-  set_changed(std::exchange(value->neighbourhood, -1));
+  set_changed(std::exchange(value->neighbourhood, Value::kNoSet));
   // It may have been all that lay between them and its set.
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleSets);
@@ -274,6 +295,7 @@ bool Core::mark_beside_changed() {
 // Scores change with every eviction and every replay and are read by searches only: so they are
 // brought up to date here.
 void Core::refresh_stale() {
+  join_sets();
   const bool marked = mark_beside_changed();
   update_blocks();
   if (!marked) {
@@ -337,6 +359,7 @@ Cost Core::score_cost(Value* value) {
 
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   if (exact) return exact_neighbourhood(value);
+  join_sets();
   Cost sum = value->record->cost;
   neighbourhoods_.begin_round();
   for_each_neighbour(value, [&](Value* neighbour) {
@@ -417,7 +440,7 @@ bool Core::is_valid() const {
     // Never lost: no bytes, no record, and yet something needs it.
     if (!value.is_resident() && value.record == nullptr && value.storage != nullptr) return false;
     if (value.users != nullptr && !value.is_resident() && value.record == nullptr) return false;
-    if ((value.neighbourhood >= 0) != (!value.is_resident() && value.record != nullptr)) {
+    if (value.is_absent() != (!value.is_resident() && value.record != nullptr)) {
       return false;
     }
     if (value.record != nullptr && value.record->outputs[value.output_index] != &value)

@@ -58,9 +58,11 @@ enum Stale : uint8_t {
 
 struct alignas(64) Value {
   // What bringing a score up to date reads, in one cache line.
-  Cost cost = 0;               // of its record
-  BesideSets beside;           // evicted neighbourhoods that its score counts
-  int32_t neighbourhood = -1;  // its node in Neighbourhoods while it is evicted
+  Cost cost = 0;      // of its record
+  BesideSets beside;  // evicted neighbourhoods that its score counts
+  static constexpr int32_t kNoSet = -1;
+  int32_t neighbourhood = kNoSet;  // its node in Neighbourhoods while it is evicted; below kNoSet
+                                   // it has none yet, but a place in Core's list
   Bytes offset = Arena::kNowhere;
   double last_access = 0;     // clock of the last use
   uint8_t stale = 0;          // what its block does not know yet: see Stale
@@ -86,6 +88,9 @@ struct alignas(64) Value {
 
   bool is_resident() const { return offset != Arena::kNowhere; }
   bool is_root() const { return record == nullptr; }
+  bool is_absent() const { return neighbourhood != kNoSet; }
+  void set_unjoined(size_t place) { neighbourhood = kNoSet - 1 - static_cast<int32_t>(place); }
+  size_t unjoined() const { return static_cast<size_t>(kNoSet - 1 - neighbourhood); }
   bool is_attached() const { return storage != nullptr; }
   bool is_evictable() const {
     return record != nullptr && is_resident() && (storage == nullptr || storage->pins == 0);

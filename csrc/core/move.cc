@@ -110,6 +110,7 @@ bool Core::move_above(Value* value, Bytes least) {
 
 // Into free room beside something that stays, if it does not lie so already; not worth an eviction.
 void Core::move_aside(Value* value) {
+  join_sets();
   update_blocks();
   const BlockMap& blocks = arena_.blocks();
   auto stays = [&](BlockMap::Position position) { return blocks.at(position).cost == kBarrier; };
