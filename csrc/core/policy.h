@@ -13,11 +13,12 @@ namespace coop {
 // and independent of the order of additions.
 //
 // The ratio is clamped to 2^20 and scaled by 2^32; a sum of up to 2048 blocks at the clamp fits.
+constexpr uint64_t kOneScore = uint64_t{1} << 32;
 inline uint64_t score(const Block& block, double clock) {
   constexpr double kLargest = 1048576.0;
-  constexpr double kScale = 4294967296.0;
   const double ratio = block.cost / (clock - block.last_access + 1.0);
-  return static_cast<uint64_t>((ratio < kLargest ? ratio : kLargest) * kScale);
+  return static_cast<uint64_t>((ratio < kLargest ? ratio : kLargest) *
+                               static_cast<double>(kOneScore));
 }
 
 // Consecutive blocks by address: [begin, end). Empty when nothing can be evicted.

@@ -557,7 +557,9 @@ void Engine::root_gradient(const Invocation& invocation) {
   empty_trash();
 }
 
-bool Engine::may_move_gradients() const { return torch::autograd::get_current_node() != nullptr; }
+bool Engine::may_move_gradients() const {
+  return torch::autograd::get_current_node() != nullptr || is_optimizing();
+}
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>()); }
 
