@@ -75,7 +75,10 @@ void Core::place(Value* value, Bytes bytes, bool small, Side side) {
         end = next_end_;
         next_end_ = end == Side::kLeft ? Side::kRight : Side::kLeft;
       }
-      if (step_begin_serial_ > 0 && !std::exchange(gathered_, true)) gather_gradients();
+      // Not what is brought back for an optimizer: what it makes.
+      if (step_begin_serial_ > 0 && materializing_ == 0 && !std::exchange(gathered_, true)) {
+        gather_gradients();
+      }
       value->offset = place_or_evict(value, value->bytes, end);
       value->arena = &arena_;
     }

@@ -16,7 +16,7 @@ def test_an_input_stays_while_another_is_brought_back(policy: str) -> None:
     core.evict(3)
     core.op([], [(4, 256)], cost=1000)
     # 1 is by far the cheapest to evict for the sake of 3, but it is needed beside it.
-    assert core.op([1, 3])
+    assert core.op([3, 1])
     assert core.simulator.is_resident(1)
     assert core.simulator.stats()["num_replays"] == 1
 
