@@ -209,9 +209,9 @@ class Core {
   // moving (move.cc)
   bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
   bool make_room_for_replay(int* attempt);
-  bool move_together(std::vector<Value*> values, int64_t mark, bool gradients);
+  bool move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict);
   void gather_gradients();
-  bool slide_down(Value* value, int64_t barrier_mark);
+  bool slide_down(Value* value, int64_t barrier_mark, bool evict);
   bool move_above(Value* value, Bytes least);
   void move_aside(Value* value);
   void moved(Value* value, Bytes from, Bytes to);

@@ -48,7 +48,7 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
     for (Value* value : to_evict_) evict_value(value);
     changed = !to_evict_.empty();
   }
-  return move_together(std::move(values), mark, /*gradients=*/attempt > 1) || changed;
+  return move_together(std::move(values), mark, attempt > 1, /*evict=*/true) || changed;
 }
 
 // The same for a replay that did not fit. What waits for it, or is read by it, is locked only to be
@@ -70,7 +70,7 @@ bool Core::make_room_for_replay(int* attempt) {
       value->mark = mark;
       values.push_back(value);
     }
-    if (move_together(std::move(values), mark, /*gradients=*/*attempt > 1)) {
+    if (move_together(std::move(values), mark, *attempt > 1, /*evict=*/true)) {
       ++stats_.num_retries;
       return true;
     }
@@ -78,9 +78,9 @@ bool Core::make_room_for_replay(int* attempt) {
   return false;
 }
 
-// Slides values, which have the mark, down in the order of their addresses; also all gradients that
-// may be moved. False when none has moved.
-bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradients) {
+// Slides values, which have the mark, down in the order of their addresses; with `gradients`, all
+// gradients that may be moved too. False when none has moved.
+bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict) {
   if (gradients && host_->may_move_gradients()) {
     for_each_block([&](const Block& block) {
       Value* value = block.value;
@@ -94,21 +94,21 @@ bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradient
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
   bool moved = false;
-  for (Value* value : values) moved |= slide_down(value, mark);
+  for (Value* value : values) moved |= slide_down(value, mark, evict);
   return moved;
 }
 
 // What an optimizer makes stays for good, and in the free room between gradients it would split the
 // arena when they go. So they are put together before the first of it is placed: at the first step,
-// and where there is pressure.
+// and where there is pressure. Nothing is evicted for it.
 void Core::gather_gradients() {
   if (!goes_further() || !host_->may_move() || (stats_.num_evictions == 0 && step_ > 0)) return;
-  move_together({}, ++mark_, /*gradients=*/true);
+  move_together({}, ++mark_, /*gradients=*/true, /*evict=*/false);
 }
 
 // To the lowest address that it can have without passing what does not move, or what has the mark.
-// What lies there is evicted.
-bool Core::slide_down(Value* value, int64_t barrier_mark) {
+// What lies there is evicted; without `evict`, it is not passed either.
+bool Core::slide_down(Value* value, int64_t barrier_mark, bool evict) {
   const BlockMap& blocks = arena_.blocks();
   const Bytes from = value->offset;
   BlockMap::Position position = blocks.find(from);
@@ -116,7 +116,10 @@ bool Core::slide_down(Value* value, int64_t barrier_mark) {
   while (blocks.has_previous(position)) {
     position = blocks.previous(position);
     const Block& block = blocks.at(position);
-    if (!block.is_free() && (!is_movable(block.value) || block.value->mark == barrier_mark)) break;
+    if (!block.is_free() &&
+        (!evict || !is_movable(block.value) || block.value->mark == barrier_mark)) {
+      break;
+    }
     to = block.offset;
   }
   // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.

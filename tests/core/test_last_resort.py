@@ -67,6 +67,7 @@ def test_gradients_are_put_together_before_an_optimizer_makes_its_state(policy: 
     core.free(4)
     core.begin_step()
     assert core.op([], [(6, 256)], left=False)
+    assert core.simulator.stats()["num_evictions"] == 0
     core.op([3, 5], writes=[1, 6])
     core.end_step()
     offsets = [core.simulator.offset(storage) for storage in (1, 3, 5, 6)]
