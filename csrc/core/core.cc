@@ -173,9 +173,9 @@ Window Core::choose(Bytes bytes) {
 }
 
 // Even the cheapest window would take longer to recompute than it has not been used. What is beside
-// a value is then a large set, the same one for most values, and a set says more than it should: its
-// members are not all needed to recompute the value, nor were they all evicted at once. So the graph
-// is asked instead, as far as it is near.
+// a value is then a large set, the same one for most values, and a set says more than it should:
+// its members are not all needed to recompute the value, nor were they all evicted at once. So the
+// graph is asked instead, as far as it is near.
 Window Core::look_again(Bytes bytes) {
   constexpr size_t kNear = 256;
   arena_.rescore([&](const Block& block) {

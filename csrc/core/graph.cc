@@ -306,8 +306,8 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   return sum;
 }
 
-// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise. Infinite where
-// they are more than `most`.
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise. Infinite
+// where they are more than `most`.
 Cost Core::exact_neighbourhood(const Value* value, size_t most) {
   const int64_t mark = ++mark_;
   Cost sum = value->record->cost;

@@ -33,7 +33,7 @@ struct TraceOperator {
   double flops = 0;
   double moved_bytes = 0;
   bool half = false;
-  bool backward = true;  // it may run in a backward pass, or in an optimizer
+  bool backward = true;          // it may run in a backward pass, or in an optimizer
   std::vector<int64_t> inputs;   // storage ids, written ones included
   std::vector<int64_t> outputs;  // storage ids
   std::vector<Bytes> output_bytes;
