@@ -99,6 +99,7 @@ def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list
         for mode, value in (("plain", None), ("coop", budget))
     }
     times: dict[str, list[float]] = {mode: [] for mode in workers}
+    ratios = []
     last: dict[str, Row] = {}
     for worker in workers.values():
         assert worker.stdout is not None
@@ -112,6 +113,9 @@ def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list
             worker.stdin.write("8\n")
             worker.stdin.flush()
             times[mode] += json.loads(worker.stdout.readline())
+        ratios.append(
+            statistics.median(times["coop"][-8:]) / statistics.median(times["plain"][-8:])
+        )
     for mode, worker in workers.items():
         output, _ = worker.communicate()
         last[mode] = json.loads([x for x in output.splitlines() if x.startswith("{")][-1])
@@ -125,6 +129,9 @@ def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list
             "plain_ms": medians["plain"],
             "coop_ms": medians["coop"],
             "ratio": medians["coop"] / medians["plain"],
+            # Of neighbours in time, where the machine has fast and slow minutes.
+            "ratio_of_rounds": statistics.median(ratios),
+            "quartiles_of_rounds": statistics.quantiles(ratios, n=4)[::2],
             "steps_each": len(times["plain"]),
             "num_operators": operators,
             "us_per_operator": (medians["coop"] - medians["plain"]) * 1e3 / operators,

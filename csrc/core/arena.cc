@@ -37,17 +37,11 @@ Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side s
   Block held{free.offset, bytes, kBarrier, 0, value};
   if (rest > 0 && side == Side::kRight) {
     held.offset += rest;
-    blocks_.set_range(position, free.offset, rest);
+    blocks_.put(position, {free.offset, rest});
     blocks_.insert_after(position, held);
   } else {
-    Block& block = blocks_.at(position);
-    block.value = value;
-    block.last_access = 0;
-    blocks_.set_cost(position, kBarrier);
-    blocks_.set_range(position, free.offset, bytes);
-    if (rest > 0) {
-      blocks_.insert_after(position, Block{free.offset + bytes, rest, 0, 0, nullptr});
-    }
+    blocks_.put(position, held);
+    if (rest > 0) blocks_.insert_after(position, {free.offset + bytes, rest});
   }
   held_ += bytes;
   if (held_ > peak_) peak_ = held_;
@@ -58,18 +52,16 @@ Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side s
 
 void Arena::free(Bytes offset) {
   BlockMap::Position position = blocks_.find(offset);
-  Block& block = blocks_.at(position);
+  const Block block = blocks_.at(position);
   COOP_ASSERT(block.offset == offset && !block.is_free());
   held_ -= block.bytes;
   Bytes first = block.offset;
   Bytes bytes = block.bytes;
-  block.value = nullptr;
-  blocks_.set_cost(position, 0);
 
   const int num_chunks = blocks_.num_chunks();
   if (blocks_.has_next(position)) {
     const BlockMap::Position next = blocks_.next(position);
-    const Block& neighbour = blocks_.at(next);
+    const Block neighbour = blocks_.at(next);
     if (neighbour.is_free()) {
       bytes += neighbour.bytes;
       blocks_.erase(next);
@@ -79,7 +71,7 @@ void Arena::free(Bytes offset) {
   }
   if (blocks_.has_previous(position)) {
     const BlockMap::Position previous = blocks_.previous(position);
-    const Block& neighbour = blocks_.at(previous);
+    const Block neighbour = blocks_.at(previous);
     if (neighbour.is_free()) {
       first = neighbour.offset;
       bytes += neighbour.bytes;
@@ -87,7 +79,7 @@ void Arena::free(Bytes offset) {
       position = blocks_.num_chunks() == num_chunks ? previous : blocks_.find(first);
     }
   }
-  blocks_.set_range(position, first, bytes);
+  blocks_.put(position, {first, bytes});
 }
 
 // As if a held block at the end had been freed.
@@ -95,20 +87,22 @@ void Arena::grow(Bytes bytes) {
   COOP_ASSERT(bytes % alignment_ == 0);
   const int last = blocks_.num_chunks() - 1;
   BlockMap::Position position{last, blocks_.chunk(last).count - 1};
-  Block& block = blocks_.at(position);
+  const Block block = blocks_.at(position);
   if (block.is_free()) {
-    blocks_.set_range(position, block.offset, block.bytes + bytes);
+    blocks_.put(position, {block.offset, block.bytes + bytes});
   } else {
-    blocks_.insert_after(position, Block{end_, bytes, 0, 0, nullptr});
+    blocks_.insert_after(position, {end_, bytes});
   }
   end_ += bytes;
 }
 
 void Arena::hand_over(Bytes offset, Value* value) {
   const BlockMap::Position position = blocks_.find(offset);
-  COOP_ASSERT(blocks_.at(position).offset == offset && !blocks_.at(position).is_free());
-  blocks_.at(position).value = value;
-  blocks_.set_cost(position, kBarrier);
+  Block block = blocks_.at(position);
+  COOP_ASSERT(block.offset == offset && !block.is_free());
+  block.value = value;
+  block.cost = kBarrier;
+  blocks_.put(position, block);
 }
 
 bool Arena::is_valid() const {
@@ -117,7 +111,7 @@ bool Arena::is_valid() const {
   for (int c = 0; c < blocks_.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks_.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       if (block.offset % alignment_ != 0 || block.bytes % alignment_ != 0) return false;
       if (!block.is_free()) held += block.bytes;
     }

@@ -43,13 +43,15 @@ class Arena {
   // Gives a held block to another value; what eviction knows of it starts anew.
   void hand_over(Bytes offset, Value* value);
 
-  void set_cost(Bytes offset, Cost cost) { blocks_.set_cost(blocks_.find(offset), cost); }
-  // Gives every evictable block the cost f(block).
+  // What a search reads of a block; a position holds until a block is placed or freed.
+  BlockMap::Position find(Bytes offset) const { return blocks_.find(offset); }
+  void set_cost(BlockMap::Position position, Cost cost) { blocks_.set_cost(position, cost); }
+  void touch(BlockMap::Position position, double clock) { blocks_.touch(position, clock); }
+  // Gives every evictable block the cost f(value, its cost).
   template <typename F>
   void rescore(F&& f) {
     blocks_.rescore(f);
   }
-  void touch(Bytes offset, double clock) { blocks_.at(blocks_.find(offset)).last_access = clock; }
 
   const BlockMap& blocks() const { return blocks_; }
   Bytes begin() const { return begin_; }

@@ -1,6 +1,7 @@
 #include "core/block_map.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "core/check.h"
@@ -11,37 +12,36 @@ BlockMap::BlockMap(Bytes begin, Bytes end) {
   auto chunk = std::make_unique<Chunk>();
   chunk->count = 1;
   chunk->num_candidates = 1;
-  chunk->blocks[0].offset = begin;
-  chunk->blocks[0].bytes = end - begin;
+  write(*chunk, 0, {begin, end - begin});
   directory_.push_back({begin, end - begin, std::move(chunk)});
   size_ = 1;
 }
 
+namespace {
+
+// The last of `count` ordered items whose offset is not after `offset`. Without a branch that
+// depends on them: half of the time it would be foreseen wrongly.
+template <typename Item, typename F>
+int last_not_after(const Item* items, int count, Bytes offset, F&& offset_of) {
+  const Item* first = items;
+  while (count > 1) {
+    const int half = count / 2;
+    first += offset_of(first[half]) <= offset ? half : 0;
+    count -= half;
+  }
+  return static_cast<int>(first - items);
+}
+
+}  // namespace
+
 BlockMap::Position BlockMap::find(Bytes offset) const {
-  // The last chunk whose first block is not after `offset`, then the same inside the chunk.
-  int low = 0;
-  int high = static_cast<int>(directory_.size());
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (directory_[middle].first <= offset) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  const Chunk& chunk = *directory_[low].chunk;
-  int first = 0;
-  int last = chunk.count;
-  while (last - first > 1) {
-    const int middle = (first + last) / 2;
-    if (chunk.blocks[middle].offset <= offset) {
-      first = middle;
-    } else {
-      last = middle;
-    }
-  }
-  COOP_DEBUG_ASSERT(chunk.blocks[first].offset == offset);
-  return {low, first};
+  const int index = last_not_after(directory_.data(), num_chunks(), offset,
+                                   [](const Entry& entry) { return entry.first; });
+  const Chunk& chunk = *directory_[index].chunk;
+  const int slot =
+      last_not_after(chunk.offsets, chunk.count, offset, [](Bytes first) { return first; });
+  COOP_DEBUG_ASSERT(chunk.offsets[slot] == offset);
+  return {index, slot};
 }
 
 bool BlockMap::first_fit(Bytes bytes, Side side, Position* found) {
@@ -52,7 +52,7 @@ bool BlockMap::first_fit(Bytes bytes, Side side, Position* found) {
     const Chunk& chunk = *directory_[c].chunk;
     for (int j = 0; j < chunk.count; ++j) {
       const int i = side == Side::kLeft ? j : chunk.count - 1 - j;
-      if (!chunk.blocks[i].is_free() || chunk.blocks[i].bytes < bytes) continue;
+      if (!chunk.is_free(i) || chunk.bytes[i] < bytes) continue;
       *found = {c, i};
       return true;
     }
@@ -68,11 +68,10 @@ bool BlockMap::best_fit(Bytes bytes, Position* found) {
     const Chunk& chunk = *directory_[c].chunk;
     Bytes largest = 0;
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
-      if (!block.is_free()) continue;
-      largest = std::max(largest, block.bytes);
-      if (block.bytes < bytes || block.bytes >= best) continue;
-      best = block.bytes;
+      if (!chunk.is_free(i)) continue;
+      largest = std::max(largest, chunk.bytes[i]);
+      if (chunk.bytes[i] < bytes || chunk.bytes[i] >= best) continue;
+      best = chunk.bytes[i];
       *found = {c, i};
       if (best == bytes) return true;  // none is smaller, none of its size is lower
     }
@@ -85,7 +84,7 @@ Bytes BlockMap::largest_free_of(int index) const {
   Bytes largest = 0;
   const Chunk& chunk = *directory_[index].chunk;
   for (int i = 0; i < chunk.count; ++i) {
-    if (chunk.blocks[i].is_free()) largest = std::max(largest, chunk.blocks[i].bytes);
+    if (chunk.is_free(i)) largest = std::max(largest, chunk.bytes[i]);
   }
   return largest;
 }
@@ -99,7 +98,7 @@ Bytes BlockMap::largest_free() const {
 }
 
 void BlockMap::raise_bound(Position position) {
-  const Block& block = at(position);
+  const Block block = at(position);
   Bytes& bound = directory_[position.chunk].free_bound;
   if (block.is_free() && block.bytes > bound) bound = block.bytes;
 }
@@ -132,27 +131,28 @@ void BlockMap::insert_after(Position position, const Block& block) {
     if (position.slot >= half) position = {position.chunk + 1, position.slot - half};
   }
   Chunk& chunk = *directory_[position.chunk].chunk;
-  Block* slot = chunk.blocks + position.slot + 1;
-  std::copy_backward(slot, chunk.blocks + chunk.count, chunk.blocks + chunk.count + 1);
-  *slot = block;
+  ++position.slot;
+  copy(chunk, position.slot, chunk.count, chunk, position.slot + 1);
+  write(chunk, position.slot, block);
   ++chunk.count;
   chunk.num_candidates += block.cost != kBarrier;
+  chunk.forget(block.offset + block.bytes);
   ++size_;
-  raise_bound({position.chunk, position.slot + 1});
+  raise_bound(position);
 }
 
 void BlockMap::erase(Position position) {
   Chunk& chunk = *directory_[position.chunk].chunk;
-  chunk.num_candidates -= chunk.blocks[position.slot].cost != kBarrier;
-  std::copy(chunk.blocks + position.slot + 1, chunk.blocks + chunk.count,
-            chunk.blocks + position.slot);
+  chunk.num_candidates -= chunk.costs[position.slot] != kBarrier;
+  chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
+  copy(chunk, position.slot + 1, chunk.count, chunk, position.slot);
   --chunk.count;
   --size_;
   if (chunk.count == 0) {
     directory_.erase(directory_.begin() + position.chunk);
     return;
   }
-  if (position.slot == 0) directory_[position.chunk].first = chunk.blocks[0].offset;
+  if (position.slot == 0) directory_[position.chunk].first = chunk.offsets[0];
   // Sparse chunks would turn a walk over arrays into a walk over pointers.
   if (position.chunk > 0) {
     merge_if_sparse(position.chunk - 1);
@@ -163,26 +163,57 @@ void BlockMap::erase(Position position) {
 
 void BlockMap::set_cost(Position position, Cost cost) {
   Chunk& chunk = *directory_[position.chunk].chunk;
-  Block& block = chunk.blocks[position.slot];
-  chunk.num_candidates += (cost != kBarrier) - (block.cost != kBarrier);
-  block.cost = cost;
+  Cost& own = chunk.costs[position.slot];
+  chunk.num_candidates += (cost != kBarrier) - (own != kBarrier);
+  if (cost < own) chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
+  own = cost;
 }
 
-void BlockMap::set_range(Position position, Bytes offset, Bytes bytes) {
-  Block& block = at(position);
-  block.offset = offset;
-  block.bytes = bytes;
-  if (position.slot == 0) directory_[position.chunk].first = offset;
+void BlockMap::touch(Position position, double clock) {
+  Chunk& chunk = *directory_[position.chunk].chunk;
+  double& own = chunk.last_accesses[position.slot];
+  if (clock < own) chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
+  own = clock;
+}
+
+void BlockMap::put(Position position, const Block& block) {
+  Entry& entry = directory_[position.chunk];
+  set_cost(position, block.cost);
+  write(*entry.chunk, position.slot, block);
+  entry.chunk->forget(block.offset + block.bytes);
+  if (position.slot == 0) entry.first = block.offset;
   raise_bound(position);
+}
+
+void BlockMap::write(Chunk& chunk, int slot, const Block& block) {
+  chunk.offsets[slot] = block.offset;
+  chunk.bytes[slot] = block.bytes;
+  chunk.costs[slot] = block.cost;
+  chunk.last_accesses[slot] = block.last_access;
+  chunk.values[slot] = block.value;
+}
+
+// Blocks [first, last) of one chunk to `slot` of another, or of the same.
+void BlockMap::copy(const Chunk& from, int first, int last, Chunk& to, int slot) {
+  auto copy_array = [&](const auto* source, auto* target) {
+    std::memmove(target + slot, source + first,
+                 static_cast<size_t>(last - first) * sizeof(*source));
+  };
+  copy_array(from.offsets, to.offsets);
+  copy_array(from.bytes, to.bytes);
+  copy_array(from.costs, to.costs);
+  copy_array(from.last_accesses, to.last_accesses);
+  copy_array(from.values, to.values);
 }
 
 void BlockMap::merge_if_sparse(int index) {
   Chunk& lower = *directory_[index].chunk;
   Chunk& upper = *directory_[index + 1].chunk;
   if (lower.count + upper.count > kChunkBlocks / 2) return;
-  std::copy(upper.blocks, upper.blocks + upper.count, lower.blocks + lower.count);
+  copy(upper, 0, upper.count, lower, lower.count);
   lower.count += upper.count;
   lower.num_candidates += upper.num_candidates;
+  lower.forget(upper.offsets[upper.count - 1] + upper.bytes[upper.count - 1]);
   directory_[index].free_bound =
       std::max(directory_[index].free_bound, directory_[index + 1].free_bound);
   directory_.erase(directory_.begin() + index + 1);
@@ -193,13 +224,13 @@ void BlockMap::split(int index) {
   auto upper = std::make_unique<Chunk>();
   const int half = chunk.count / 2;
   upper->count = chunk.count - half;
-  std::copy(chunk.blocks + half, chunk.blocks + chunk.count, upper->blocks);
-  for (int i = 0; i < upper->count; ++i) {
-    upper->num_candidates += upper->blocks[i].cost != kBarrier;
-  }
+  copy(chunk, half, chunk.count, *upper, 0);
+  for (int i = 0; i < upper->count; ++i) upper->num_candidates += upper->costs[i] != kBarrier;
   chunk.count = half;
   chunk.num_candidates -= upper->num_candidates;
-  const Bytes first = upper->blocks[0].offset;
+  chunk.forget(upper->offsets[0]);
+  upper->forget(upper->offsets[upper->count - 1] + upper->bytes[upper->count - 1]);
+  const Bytes first = upper->offsets[0];
   const Bytes bound = directory_[index].free_bound;
   directory_.insert(directory_.begin() + index + 1, Entry{first, bound, std::move(upper)});
 }
@@ -211,10 +242,10 @@ bool BlockMap::is_valid(Bytes begin, Bytes end) const {
   for (const Entry& entry : directory_) {
     const Chunk& chunk = *entry.chunk;
     if (chunk.count <= 0 || chunk.count > kChunkBlocks) return false;
-    if (entry.first != chunk.blocks[0].offset) return false;
+    if (entry.first != chunk.offsets[0]) return false;
     int candidates = 0;
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       if (block.offset != offset || block.bytes <= 0) return false;
       if (block.is_free() && (previous_free || block.cost != 0)) return false;
       if (block.is_free() && block.bytes > entry.free_bound) return false;

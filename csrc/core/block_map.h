@@ -7,11 +7,12 @@
 // Invariants (checked by is_valid()):
 //   blocks tile [begin, end): block[i].offset + block[i].bytes == block[i + 1].offset
 //   no two neighbours are both free
-//   0 < chunk.count <= kChunkBlocks, and directory[i].first == chunk[i].blocks[0].offset
+//   0 < chunk.count <= kChunkBlocks, and directory[i].first == chunk[i].offsets[0]
 //   chunk.num_candidates == number of its blocks whose cost is not kBarrier
 //   directory[i].free_bound >= bytes of every free block of chunk[i]
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -40,10 +41,42 @@ class BlockMap {
   static constexpr int kChunkBlocks = 64;
   static constexpr int kAhead = 8;
 
+  static constexpr Bytes kNoChange = std::numeric_limits<Bytes>::min();
+
+  // What a search has found out about the windows that end in a chunk. Scores only fall with time,
+  // so those at the clock `until` bound them before. Forgotten when a block's cost falls or its
+  // range changes.
+  struct Seen {
+    Bytes bytes = 0;  // of the request; 0: nothing is known
+    bool excess = false;
+    double until = 0;
+    double least = 0;
+    Bytes changed_end = kNoChange;  // of the last block that has changed since: windows that end in
+                                    // the next chunks may contain it
+  };
+
+  // An array for every field: a search reads three of them, and its arithmetic is done for several
+  // blocks at once.
   struct Chunk {
     int count = 0;
     int num_candidates = 0;
-    Block blocks[kChunkBlocks];
+    mutable Seen seen[2];  // what searches remember, for the two sizes that were asked for last
+    Bytes offsets[kChunkBlocks];
+    Bytes bytes[kChunkBlocks];
+    Cost costs[kChunkBlocks];
+    double last_accesses[kChunkBlocks];
+    Value* values[kChunkBlocks];
+
+    Block block(int slot) const {
+      return {offsets[slot], bytes[slot], costs[slot], last_accesses[slot], values[slot]};
+    }
+    bool is_free(int slot) const { return values[slot] == nullptr; }
+    void forget(Bytes changed_end) {
+      for (Seen& each : seen) {
+        each.bytes = 0;
+        each.changed_end = std::max(each.changed_end, changed_end);
+      }
+    }
   };
 
   // A place in the map; invalidated by insert and erase.
@@ -59,9 +92,8 @@ class BlockMap {
 
   // The block that starts at `offset`.
   Position find(Bytes offset) const;
-  Block& at(Position position) { return directory_[position.chunk].chunk->blocks[position.slot]; }
-  const Block& at(Position position) const {
-    return directory_[position.chunk].chunk->blocks[position.slot];
+  Block at(Position position) const {
+    return directory_[position.chunk].chunk->block(position.slot);
   }
 
   // A free block of at least `bytes`: the lowest or the highest one, or the smallest one (among
@@ -78,25 +110,26 @@ class BlockMap {
   void insert_after(Position position, const Block& block);
   void erase(Position position);
 
-  // Cost changes go through here, so that chunk.num_candidates stays true.
+  // Replaces a block; the caller keeps the tiling.
+  void put(Position position, const Block& block);
   void set_cost(Position position, Cost cost);
-  // Gives every block that a window may evict the cost f(block), which is not kBarrier.
+  void touch(Position position, double clock);
+  // Gives every block that a window may evict the cost f(value, its cost), which is not kBarrier.
   template <typename F>
   void rescore(F&& f) {
     for (Entry& entry : directory_) {
-      if (entry.chunk->num_candidates == 0) continue;
-      for (int i = 0; i < entry.chunk->count; ++i) {
-        Block& block = entry.chunk->blocks[i];
+      Chunk& chunk = *entry.chunk;
+      if (chunk.num_candidates == 0) continue;
+      for (int i = 0; i < chunk.count; ++i) {
         // `f` looks at the values, which have long left the caches.
-        if (i + kAhead < entry.chunk->count) {
-          __builtin_prefetch(entry.chunk->blocks[i + kAhead].value);
-        }
-        if (!block.is_free() && block.cost != kBarrier) block.cost = f(block);
+        if (i + kAhead < chunk.count) __builtin_prefetch(chunk.values[i + kAhead]);
+        if (chunk.is_free(i) || chunk.costs[i] == kBarrier) continue;
+        const Cost cost = f(chunk.values[i], chunk.costs[i]);
+        if (cost < chunk.costs[i]) chunk.forget(chunk.offsets[i] + chunk.bytes[i]);
+        chunk.costs[i] = cost;
       }
     }
   }
-  // Grows a block downwards or upwards; the caller keeps the tiling.
-  void set_range(Position position, Bytes offset, Bytes bytes);
 
   int64_t size() const { return size_; }
   int num_chunks() const { return static_cast<int>(directory_.size()); }
@@ -115,6 +148,8 @@ class BlockMap {
     std::unique_ptr<Chunk> chunk;
   };
 
+  static void write(Chunk& chunk, int slot, const Block& block);
+  static void copy(const Chunk& from, int first, int last, Chunk& to, int slot);
   void raise_bound(Position position);
   Bytes largest_free_of(int chunk) const;
 

@@ -178,10 +178,10 @@ Window Core::choose(Bytes bytes) {
 // graph is asked instead, as far as it is near.
 Window Core::look_again(Bytes bytes) {
   constexpr size_t kNear = 256;
-  arena_.rescore([&](const Block& block) {
-    return std::min(block.cost, exact_neighbourhood(block.value, kNear));
+  arena_.rescore([&](const Value* value, Cost cost) {
+    return std::min(cost, exact_neighbourhood(value, kNear));
   });
-  scores_are_stale_ = true;  // these are not kept up to date
+  all_sets_changed_ = true;  // these are not kept up to date
   return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);
 }
 
@@ -191,10 +191,11 @@ void Core::hide_locked() {
   hidden_.clear();
   auto hide = [&](const Value* value) {
     if (value->locks == 0 || !value->is_resident() || value->arena != &arena_) return;
-    const Cost cost = arena_.blocks().at(arena_.blocks().find(value->offset)).cost;
+    const BlockMap::Position position = arena_.find(value->offset);
+    const Cost cost = arena_.blocks().at(position).cost;
     if (cost == kBarrier) return;
-    hidden_.push_back({value->offset, cost});
-    arena_.set_cost(value->offset, kBarrier);
+    hidden_.push_back({position, cost});
+    arena_.set_cost(position, kBarrier);
   };
   if (static_cast<int64_t>(locked_.size()) <= arena_.blocks().size()) {
     for (const Value* value : locked_) hide(value);
@@ -207,7 +208,7 @@ void Core::hide_locked() {
 }
 
 void Core::show_locked() {
-  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.offset, hidden.cost);
+  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.position, hidden.cost);
 }
 
 void Core::evict_window(const Window& window) {
@@ -250,7 +251,7 @@ void Core::release_block(Value* value) {
   } else {
     const Bytes extent = small_.free(value->arena, value->offset);
     if (extent != Arena::kNowhere) {
-      Value* holder = arena_.blocks().at(arena_.blocks().find(extent)).value;
+      Value* holder = arena_.blocks().at(arena_.find(extent)).value;
       arena_.free(extent);
       recycle(holder);
     }
@@ -293,7 +294,7 @@ void Core::log_events(bool on) {
     const BlockMap& blocks = arena->blocks();
     for (int c = 0; c < blocks.num_chunks(); ++c) {
       for (int i = 0; i < blocks.chunk(c).count; ++i) {
-        const Block& block = blocks.chunk(c).blocks[i];
+        const Block block = blocks.chunk(c).block(i);
         if (block.is_free() || (arena == &arena_ && is_extent(block))) continue;
         const Value* value = block.value;
         origin_ = value->record != nullptr ? value->record->origin : Origin{-1, 0};
@@ -361,7 +362,7 @@ Shortage Core::shortage(Bytes wanted) {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       const Value* value = block.value;
       bool usable = true;
       if (value != nullptr) {

@@ -157,7 +157,7 @@ class Core {
   void for_each_block(F&& f) const {
     const BlockMap& blocks = arena_.blocks();
     for (int c = 0; c < blocks.num_chunks(); ++c) {
-      for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).blocks[i]);
+      for (int i = 0; i < blocks.chunk(c).count; ++i) f(blocks.chunk(c).block(i));
     }
   }
 
@@ -236,8 +236,10 @@ class Core {
   void absent(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);
+  void set_changed(int32_t node);
+  bool mark_beside_changed();
   void mark_stale(Value* value, Stale what) {
-    if (value->stale == 0) stale_values_.push_back(value->id);
+    if (value->stale == 0) stale_values_.push_back(value);
     value->stale |= what;
   }
   void touch(Value* value) {
@@ -247,6 +249,7 @@ class Core {
   void refresh(Value* value);
   void update_blocks();
   Cost score_cost(Value* value);
+  bool scores_are_right();
   Cost exact_neighbourhood(const Value* value, size_t most);
 
   // operators (operators.cc)
@@ -301,8 +304,9 @@ class Core {
   Record* first_record_ = nullptr;
   Record* last_record_ = nullptr;
   std::vector<Value*> locked_;
-  std::vector<int32_t> stale_values_;  // ids; also of values that are gone
-  bool scores_are_stale_ = false;
+  std::vector<Value*> stale_values_;   // also such as are gone
+  std::vector<int32_t> changed_sets_;  // by any node, since the last search
+  bool all_sets_changed_ = false;      // too many to list
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;
@@ -320,7 +324,7 @@ class Core {
   std::vector<Value*> to_evict_;  // scratch of evict_window()
   std::vector<Value*> walked_;    // scratch of exact_neighbourhood()
   struct Hidden {
-    Bytes offset;
+    BlockMap::Position position;
     Cost cost;
   };
   std::vector<Hidden> hidden_;  // scratch of hide_locked(): locked blocks and their cost

@@ -42,8 +42,8 @@ Value* Core::new_value(Bytes bytes) {
   if (stale_values_.size() > 2 * values_.size()) {
     // A run that never searches must not collect them for ever.
     stale_values_.clear();
-    for (const Value& value : values_) {
-      if (value.stale != 0) stale_values_.push_back(value.id);
+    for (Value& value : values_) {
+      if (value.stale != 0) stale_values_.push_back(&value);
     }
   }
   Value* value = &values_[id];
@@ -191,7 +191,7 @@ void Core::root(Value* value) {
 // The value has no bytes from now on, but can be recomputed.
 void Core::absent(Value* value) {
   COOP_DEBUG_ASSERT(value->record != nullptr && value->neighbourhood < 0);
-  value->neighbourhood = neighbourhoods_.add(value->record->cost);
+  value->neighbourhood = neighbourhoods_.add(value, value->record->cost);
   for_each_neighbour(value, [&](Value* neighbour) {
     if (neighbour->neighbourhood >= 0) {
       neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
@@ -199,18 +199,17 @@ void Core::absent(Value* value) {
       add_beside(neighbour, value->neighbourhood);
     }
   });
-  scores_are_stale_ = true;
+  set_changed(value->neighbourhood);
 }
 
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   neighbourhoods_.remove(value->neighbourhood, value->record->cost);
-  value->neighbourhood = -1;
+  set_changed(std::exchange(value->neighbourhood, -1));
   // It may have been all that lay between them and its set.
   for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleScore);
+    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleSets);
   });
-  scores_are_stale_ = true;
   refresh(value);
 }
 
@@ -237,18 +236,54 @@ void Core::add_beside(Value* value, int32_t node) {
   ++beside.count;
 }
 
-// Scores change with every eviction and every replay, for many values at once, and are read by
-// searches only: so they are brought up to date here.
+void Core::set_changed(int32_t node) {
+  if (all_sets_changed_) return;
+  changed_sets_.push_back(node);
+  // They are listed for a search, which may never come.
+  if (static_cast<int64_t>(changed_sets_.size()) > arena_.blocks().size()) all_sets_changed_ = true;
+}
+
+// Marks the values beside the sets that have changed. False when there is so much to look at that
+// one pass over all blocks is less work.
+bool Core::mark_beside_changed() {
+  if (all_sets_changed_) return false;
+  int64_t most_looks = arena_.blocks().size() / 2;
+  const size_t num_stale = stale_values_.size();
+  neighbourhoods_.begin_round();
+  for (const int32_t node : changed_sets_) {
+    const int32_t set = neighbourhoods_.find(node);
+    if (!neighbourhoods_.first_in_round(set)) continue;
+    const bool all = neighbourhoods_.all_members(set, [&](const Value* member) {
+      if (member != nullptr) {
+        for_each_neighbour(member, [&](Value* neighbour) {
+          --most_looks;
+          if (neighbour->is_candidate) mark_stale(neighbour, kStaleCost);
+        });
+      }
+      return --most_looks >= 0;
+    });
+    if (all) continue;
+    for (; stale_values_.size() > num_stale; stale_values_.pop_back()) {
+      stale_values_.back()->stale = 0;
+    }
+    return false;
+  }
+  return true;
+}
+
+// Scores change with every eviction and every replay and are read by searches only: so they are
+// brought up to date here.
 void Core::refresh_stale() {
+  const bool marked = mark_beside_changed();
   update_blocks();
-  if (!scores_are_stale_) return;
-  arena_.rescore([&](const Block& block) {
-    Value* value = block.value;
-    const Cost cost = value->beside.count > 0 ? score_cost(value) : block.cost;
-    COOP_DEBUG_ASSERT(cost == neighbourhood_cost(value, false));
-    return cost;
-  });
-  scores_are_stale_ = false;
+  if (!marked) {
+    arena_.rescore([&](Value* value, Cost cost) {
+      return value->beside.count > 0 ? score_cost(value) : cost;
+    });
+  }
+  changed_sets_.clear();
+  all_sets_changed_ = false;
+  COOP_DEBUG_ASSERT(scores_are_right());
 }
 
 // Whether it may be evicted, or at what cost, has changed. That it may not be is told at once: no
@@ -256,26 +291,32 @@ void Core::refresh_stale() {
 void Core::refresh(Value* value) {
   if (!value->is_resident() || value->arena != &arena_) return;
   if (value->is_evictable()) {
-    mark_stale(value, kStaleScore);
+    mark_stale(value, kStaleSets);
   } else if (value->is_candidate) {
-    arena_.set_cost(value->offset, kBarrier);
+    arena_.set_cost(arena_.find(value->offset), kBarrier);
     value->is_candidate = false;
   }
 }
 
 void Core::update_blocks() {
-  for (const int32_t id : stale_values_) {
-    Value* value = &values_[id];
+  constexpr size_t kAhead = 4;
+  for (size_t i = 0; i < stale_values_.size(); ++i) {
+    if (i + kAhead < stale_values_.size()) __builtin_prefetch(stale_values_[i + kAhead]);
+    Value* value = stale_values_[i];
     const uint8_t stale = std::exchange(value->stale, 0);
-    if (stale == 0 || !value->is_resident() || value->arena != &arena_) continue;
-    if ((stale & kStaleAccess) != 0) arena_.touch(value->offset, value->last_access);
-    if ((stale & kStaleScore) == 0 || !value->is_evictable()) continue;
-    // Asks the graph anew which sets are beside the value.
-    value->beside.count = 0;
-    for_each_neighbour(value, [&](Value* neighbour) {
-      if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
-    });
-    arena_.set_cost(value->offset, score_cost(value));
+    // What cannot be evicted is a barrier, whatever else is known of it.
+    if (stale == 0 || value->arena != &arena_ || !value->is_evictable()) continue;
+    const BlockMap::Position position = arena_.find(value->offset);
+    arena_.touch(position, value->last_access);
+    if (stale == kStaleAccess) continue;
+    if ((stale & kStaleSets) != 0) {
+      // Asks the graph anew.
+      value->beside.count = 0;
+      for_each_neighbour(value, [&](Value* neighbour) {
+        if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+      });
+    }
+    arena_.set_cost(position, score_cost(value));
     value->is_candidate = true;
   }
   stale_values_.clear();
@@ -344,6 +385,16 @@ Cost Core::exact_neighbourhood(const Value* value, size_t most) {
   return walked_.size() <= most ? sum : std::numeric_limits<Cost>::infinity();
 }
 
+// What the sets beside a value say is what the graph says.
+bool Core::scores_are_right() {
+  bool right = true;
+  for_each_block([&](const Block& block) {
+    if (block.is_free() || block.cost == kBarrier) return;
+    right &= block.cost == neighbourhood_cost(block.value, false);
+  });
+  return right;
+}
+
 bool Core::is_valid() const {
   if (!arena_.is_valid()) return false;
   for (const auto& extent : small_.extents()) {
@@ -353,7 +404,7 @@ bool Core::is_valid() const {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       if (block.is_free()) continue;
       const Value* value = block.value;
       if (value->serial == 0 || value->offset != block.offset || value->arena != &arena_ ||

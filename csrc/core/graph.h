@@ -50,7 +50,11 @@ struct BesideSets {
 
 // Blocks are read by searches only, and to find one takes a while: what operators change of them is
 // put on the map before a search.
-enum Stale : uint8_t { kStaleAccess = 1, kStaleScore = 2 };
+enum Stale : uint8_t {
+  kStaleAccess = 1,  // it was used
+  kStaleCost = 2,    // a set beside it has changed
+  kStaleSets = 4,    // so may have which sets are beside it, or it can be evicted from now on
+};
 
 struct alignas(64) Value {
   // What bringing a score up to date reads, in one cache line.

@@ -4,7 +4,7 @@
 
 namespace coop {
 
-int32_t Neighbourhoods::add(Cost cost) {
+int32_t Neighbourhoods::add(const Value* member, Cost cost) {
   int32_t node;
   if (unused_.empty()) {
     node = static_cast<int32_t>(nodes_.size());
@@ -18,10 +18,12 @@ int32_t Neighbourhoods::add(Cost cost) {
   fresh.next = node;
   fresh.num_members = 1;
   fresh.cost = cost;
+  fresh.member = member;
   return node;
 }
 
 void Neighbourhoods::remove(int32_t node, Cost cost) {
+  nodes_[node].member = nullptr;
   const int32_t root = find(node);
   Node& set = nodes_[root];
   set.cost -= cost;

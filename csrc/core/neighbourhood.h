@@ -16,7 +16,7 @@ struct Value;
 class Neighbourhoods {
  public:
   // A new set of one member; returns its node.
-  int32_t add(Cost cost);
+  int32_t add(const Value* member, Cost cost);
   // The last member that leaves a set takes its nodes along.
   void remove(int32_t node, Cost cost);
   void unite(int32_t a, int32_t b);
@@ -28,6 +28,19 @@ class Neighbourhoods {
     return node;
   }
   Cost cost(int32_t root) const { return nodes_[root].cost; }
+
+  // Calls f(member, or null where one has left) for the nodes of the set, until that is false.
+  // Whether it never was.
+  template <typename F>
+  bool all_members(int32_t root, F&& f) const {
+    if (nodes_[root].num_members == 0) return true;  // recycled: its ring may be another's now
+    int32_t node = root;
+    do {
+      if (!f(nodes_[node].member)) return false;
+      node = nodes_[node].next;
+    } while (node != root);
+    return true;
+  }
 
   // True the first time `root` is seen in the current round; used to sum over distinct sets.
   void begin_round() { ++round_; }
@@ -42,6 +55,7 @@ class Neighbourhoods {
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
     int64_t round = 0;
     Cost cost = 0;
+    const Value* member = nullptr;  // null when it has left
   };
 
   std::vector<Node> nodes_;

@@ -152,7 +152,7 @@ py::list list_blocks(const BlockMap& blocks) {
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     for (int i = 0; i < chunk.count; ++i) {
-      const Block& block = chunk.blocks[i];
+      const Block block = chunk.block(i);
       const py::object cost =
           block.cost == kBarrier ? py::object(py::none()) : py::object(py::float_(block.cost));
       result.append(
@@ -175,8 +175,9 @@ class TestArena {
   }
   void free(Bytes offset) { arena_.free(offset); }
   void set_block(Bytes offset, std::optional<Cost> cost, double last_access) {
-    arena_.set_cost(offset, cost.value_or(kBarrier));
-    arena_.touch(offset, last_access);
+    const BlockMap::Position position = arena_.find(offset);
+    arena_.set_cost(position, cost.value_or(kBarrier));
+    arena_.touch(position, last_access);
   }
   std::optional<std::tuple<Bytes, Bytes, uint64_t>> cheapest_window(Bytes bytes, double clock) {
     const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock, false);

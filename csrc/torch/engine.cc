@@ -110,19 +110,14 @@ void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {
   all.sole.store(count == 1 ? sole : nullptr, std::memory_order_release);
 }
 
-FailedAllocations& failed_allocations() {
-  static thread_local FailedAllocations failed;
-  return failed;
+Running& running() {
+  static thread_local Running instance;
+  return instance;
 }
 
-Side& current_side() {
-  static thread_local Side side = Side::kLeft;
-  return side;
-}
-
-int& operator_depth() {
-  static thread_local int depth = 0;
-  return depth;
+Shortage& last_shortage() {
+  static thread_local Shortage shortage;
+  return shortage;
 }
 
 void set_thread_enabled(bool enabled) {
@@ -178,13 +173,13 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
     try {
       Storage* storage = nullptr;
       try {
-        storage = core_.allocate(bytes + header_bytes_, current_side());
+        storage = core_.allocate(bytes + header_bytes_, running().side);
       } catch (const OutOfBudget&) {
         // Other streams may still hold what is missing.
         const std::vector<Storage*> freed = memory_->completed(/*wait=*/true);
         if (freed.empty()) throw;
         for (Storage* dead : freed) core_.storage_died(dead);
-        storage = core_.allocate(bytes + header_bytes_, current_side());
+        storage = core_.allocate(bytes + header_bytes_, running().side);
       }
       memory_->allocated(storage);
       if (recorder_ != nullptr) recorder_->allocated(storage, bytes);
@@ -198,15 +193,15 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   failure->shortage.wanted = bytes;
   failure->shortage.largest_window =
       std::max<Bytes>(failure->shortage.largest_window - header_bytes_, 0);
-  ++failed_allocations().count;
-  failed_allocations().last = failure->shortage;
+  ++running().failed_allocations;
+  last_shortage() = failure->shortage;
   // Inside an operator torch's own code may handle it; run() and replay() do otherwise.
   const bool cuda = !memory_->device().is_cpu();
   // Where cuDNN's benchmark mode chooses by trying, an algorithm that does not fit is passed over.
-  if (cuda && operator_depth() > 0 && !at::globalContext().benchmarkCuDNN()) {
+  if (cuda && running().depth > 0 && !at::globalContext().benchmarkCuDNN()) {
     throw BudgetError(*failure);
   }
-  if (cuda || operator_depth() > 0) throw BudgetOutOfMemory(*failure);
+  if (cuda || running().depth > 0) throw BudgetOutOfMemory(*failure);
   throw_out_of_budget("an allocation outside of any operator", "", failure->shortage);
 }
 
@@ -234,7 +229,7 @@ void Engine::delete_storage(void* context) {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
     if (engine->recorder_ != nullptr) engine->recorder_->died(storage);
     if (!engine->memory_->defer(storage)) engine->core_.storage_died(storage);
-    trash = !engine->trash_.empty();
+    trash = engine->is_trash_full();
   }
   if (trash) engine->empty_trash();
   if (engine->num_storages_.fetch_sub(1, std::memory_order_acq_rel) == 1 &&

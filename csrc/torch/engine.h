@@ -172,7 +172,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
     c10::Storage keep_alive;  // a root that a live record needs keeps its bytes (Rule 3)
   };
 
-  // The five steps (fallback.cc, record.cc).
+  // The five steps (intercept.cc, record.cc).
   void gather(Call& call, const Invocation& invocation);
   void begin(Call& call);
   void run(Call& call, c10::DispatchKeySet keys, Invocation& invocation);
@@ -196,6 +196,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   c10::DataPtr data_ptr(Storage& storage) const;
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
   c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
+  // Not worth two locks for one record.
+  bool is_trash_full() const { return trash_.size() >= 64; }
   void empty_trash();
   bool move_outside(Storage* storage);
   void warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes);
@@ -226,19 +228,19 @@ void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
 // The engine for an operator.
 Engine* active_engine(const Invocation& invocation);
 
-// The last allocation that failed on this thread, and how many have. Some libraries catch the error
-// and go on with another algorithm, whose results differ in their last bits.
-struct FailedAllocations {
-  int64_t count = 0;
-  Shortage last;
+// What runs on this thread. In one piece: every operator looks at it.
+struct Running {
+  // Which side the allocations of the operator go to.
+  Side side = Side::kLeft;
+  // How many operators and replays run, one inside the other.
+  int depth = 0;
+  // Allocations that failed so far. Some libraries catch the error and go on with another
+  // algorithm, whose results differ in their last bits.
+  int64_t failed_allocations = 0;
 };
-FailedAllocations& failed_allocations();
-
-// Which side the allocations of the operator that runs on this thread go to.
-Side& current_side();
-
-// How many operators and replays are running on this thread, one inside the other.
-int& operator_depth();
+Running& running();
+// The last of them.
+Shortage& last_shortage();
 
 // Raises coop.OutOfBudgetError in Python.
 [[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,

@@ -1,109 +1,30 @@
-// The way of an operator: gather, begin (materialize and lock), run; record.cc has the rest.
-#include <ATen/ATen.h>
-#include <ATen/SparseCsrTensorUtils.h>
-#include <c10/core/impl/COW.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
+// Operators as the dispatcher's fallback gets them: any, with their arguments on a stack.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include <chrono>
 #include <functional>
+#include <optional>
 
 #include "torch/engine.h"
 #include "torch/running.h"
-#include "torch/source.h"
 #include "torch/tuple_out.h"
 
 namespace coop {
 
 namespace {
 
-// Operators may nest (a custom operator written in Python), so each depth has a call of its own.
-class CallLease {
- public:
-  CallLease() : pool_(pool()) {
-    if (pool_.depth == pool_.calls.size()) pool_.calls.push_back(std::make_unique<Call>());
-    call_ = pool_.calls[pool_.depth++].get();
-  }
-  ~CallLease() {
-    call_->clear();
-    --pool_.depth;
-  }
-  CallLease(const CallLease&) = delete;
-  CallLease& operator=(const CallLease&) = delete;
-  Call& operator*() { return *call_; }
-
- private:
-  struct Pool {
-    std::vector<std::unique_ptr<Call>> calls;
-    size_t depth = 0;
-  };
-  static Pool& pool() {
-    static thread_local Pool instance;
-    return instance;
-  }
-  Pool& pool_;
-  Call* call_;
-};
-
-// Memory that others can write behind torch's back: NumPy arrays and other foreign buffers.
-bool is_foreign(const c10::DataPtr& data) {
-  static const c10::DeleterFnPtr foreign = c10::InefficientStdFunctionContext::makeDataPtr(
-                                               nullptr, [](void*) {}, c10::kCPU)
-                                               .get_deleter();
-  return data.get_deleter() == foreign;
-}
-
-// Torch gives a tensor that it resizes (`out=`) its new sizes first. If there was no room for its
-// new memory, it gets its old sizes back: nobody must write its old memory as if it were the new
-// one.
-void restore_sizes(const Call& call) {
-  if (!call.records) return;
-  for (const TensorArgument& entry : call.tensors) {
-    if (!entry.written || entry.before < 0) continue;
-    const FrozenTensor& frozen = call.before[entry.before];
-    const auto sizes = frozen.geometry.sizes_arrayref();
-    const auto strides = frozen.geometry.strides_arrayref();
-    if (entry.tensor->sizes() == sizes && entry.tensor->strides() == strides) continue;
-    const c10::StorageImpl* impl = entry.tensor->unsafe_storage().unsafeGetStorageImpl();
-    if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) continue;
-    entry.tensor->set_sizes_and_strides(sizes, strides, frozen.offset);
-  }
-}
-
-// The leaf whose gradient this thread is accumulating; undefined when it does something else.
-at::Tensor accumulating_leaf() {
-  const auto node = torch::autograd::get_current_node();
-  const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
-  return accumulate != nullptr ? accumulate->variable : at::Tensor();
-}
-
-// Whether the operator copies its first argument as it is. (Autocast's copies are of another type.)
-bool is_plain_copy(const Call& call, const Invocation& invocation) {
-  if (!call.info->copies || call.info->has_writes) return false;
-  // A clone has a memory format there: at most another layout.
-  if (call.info->arguments.size() == 2) return true;
-  const c10::IValue dtype = invocation.argument(1);
-  return dtype.isNone() ||
-         c10::scalarTypeToTypeMeta(dtype.toScalarType()) == call.tensors.front().tensor->dtype();
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// Tensors without bytes are run by Python (see Engine::intercept_fake), all others by torch.
-thread_local const std::function<void(torch::jit::Stack*)>* g_run_in_python = nullptr;
-
 // On the dispatcher's stack.
 class BoxedInvocation final : public Invocation {
  public:
-  BoxedInvocation(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack)
+  using Run = std::function<void(torch::jit::Stack*)>;
+
+  // `run`: how to run it instead, when its tensors are fake.
+  BoxedInvocation(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                  const Run* run = nullptr)
       : info_(info),
         op_(op),
         stack_(*stack),
+        run_(run),
         base_(stack->size() - info.arguments.size()),
         arguments_(stack->begin() + static_cast<std::ptrdiff_t>(base_), stack->end()) {}
 
@@ -149,12 +70,14 @@ class BoxedInvocation final : public Invocation {
   }
 
   void run(c10::DispatchKeySet keys) override {
-    if (__builtin_expect(g_run_in_python != nullptr, 0)) {
-      (*g_run_in_python)(&stack_);
+    if (__builtin_expect(is_fake(), 0)) {
+      (*run_)(&stack_);
     } else {
       op_.redispatchBoxed(keys, &stack_);
     }
   }
+
+  bool is_fake() const override { return run_ != nullptr; }
 
   void for_each_result(ResultVisitor visit) const override {
     for (size_t i = stack_.size() - info_.num_results; i < stack_.size(); ++i) {
@@ -171,6 +94,7 @@ class BoxedInvocation final : public Invocation {
   const OpInfo& info_;
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
+  const Run* run_;
   const size_t base_;
   const c10::SmallVector<c10::IValue, 12> arguments_;  // the operator takes those on the stack
 };
@@ -189,376 +113,14 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 
 }  // namespace
 
-void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                       Invocation& invocation) {
-  const bool accumulating = info.accumulates && accumulating_leaf().defined();
-  const uint16_t source = records_sources() ? current_source() : 0;
-  if (info.passes_through) {
-    if (info.takes_storages) {
-      run_on_storages(info, keys, invocation);
-    } else {
-      invocation.run(keys);
-    }
-    if (accumulating) root_gradient(invocation);
-    return;
-  }
-  CallLease lease;
-  Call& call = *lease;
-  call.info = &info;
-  call.source = source;
-  gather(call, invocation);
-  for (int attempt = 0;;) {
-    try {
-      begin(call);
-      run(call, keys, invocation);
-      break;
-    } catch (const BudgetExceeded& error) {
-      if (!make_room(call, invocation, error.shortage.wanted, &attempt)) {
-        throw_out_of_budget(info.name, error.replaying, error.shortage);
-      }
-    }
-  }
-  record(call, op, keys, invocation);
-  if (accumulating) root_gradient(invocation);
-}
-
 void Engine::intercept_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                             const std::function<void(torch::jit::Stack*)>& run) {
-  const auto* outer = std::exchange(g_run_in_python, &run);
   const OpInfo& info = op_info(op);
   // Python makes tensors on the way to a view.
   std::optional<Recorder::PauseScope> unrecorded;
   if (info.passes_through) unrecorded.emplace();
-  try {
-    BoxedInvocation invocation(info, op, stack);
-    intercept(info, op, c10::DispatchKeySet(), invocation);
-  } catch (...) {
-    g_run_in_python = outer;
-    throw;
-  }
-  g_run_in_python = outer;
-}
-
-// The last resort.
-bool Engine::make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt) {
-  if (!call.repeatable) return false;
-  {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
-    if (!core_.make_room(call.storages.data(), call.storages.size(), wanted, attempt)) return false;
-  }
-  invocation.reset();
-  return true;
-}
-
-// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
-void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation) {
-  std::vector<Storage*> storages;
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    const c10::IValue argument = invocation.argument(i);
-    Storage* storage = nullptr;
-    if (argument.isStorage()) {
-      storage = find(argument.toStorage().unsafeGetStorageImpl());
-    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
-      storage = find(argument.toTensor().storage().unsafeGetStorageImpl());
-    }
-    if (storage != nullptr) storages.push_back(storage);
-  }
-  Operation operation;
-  try {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
-    if (recorder_ != nullptr) {
-      for (const Storage* storage : storages) recorder_->materialize(storage);
-    }
-    core_.begin(operation, storages.data(), storages.size());
-  } catch (const OutOfBudget& error) {
-    throw_out_of_budget(info.name, error.replaying, error.shortage);
-  }
-  auto unlock = [&] {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    core_.abort(operation);
-  };
-  try {
-    invocation.run(keys);
-  } catch (...) {
-    unlock();
-    throw;
-  }
-  unlock();
-}
-
-// --- 1. intercept -----------------------------------------------------------------------------
-
-void Engine::gather(Call& call, const Invocation& invocation) {
-  const OpInfo& info = *call.info;
-  call.refusal = info.refusal;
-  // What an optimizer writes in place becomes a root: there is nothing to freeze.
-  const bool optimizing = is_optimizing();
-  call.records = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
-  const bool writes = info.has_writes && (info.training_argument < 0 ||
-                                          invocation.argument(info.training_argument).toBool());
-  invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
-    const size_t first = call.tensors.size();
-    add_tensor(call, tensor, argument, list_index);
-    if (!writes || !info.writes[argument]) return;
-    for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
-    if (list_index < 0) {
-      call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
-    }
-  });
-  if (info.dropout_argument >= 0 && invocation.argument(info.dropout_argument).toDouble() != 0) {
-    call.refusal = "cuDNN's dropout state cannot be captured";
-  }
-  // What is brought in from outside is a root like any other: everything is computed from it, so
-  // were it evicted, all that is evicted would be one neighbourhood.
-  const bool known = call.refusal == nullptr || call.refusal == kForeign;
-  if (info.copies && known && !call.tensors.empty() && call.tensors.front().impl != nullptr &&
-      call.tensors.front().storage == nullptr && call.understood &&
-      is_plain_copy(call, invocation)) {
-    call.refusal = kInput;
-  }
-  if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
-  const bool factory = call.tensors.empty();
-  const bool left = info.expensive || (factory && !optimizing);
-  call.side = left ? Side::kLeft : Side::kRight;
-}
-
-namespace {
-
-// Where the last of its elements ends in its storage.
-size_t end_bytes(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
-  int64_t last = tensor.storage_offset();
-  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
-  return static_cast<size_t>(last + 1) * tensor.itemsize();
-}
-
-}  // namespace
-
-void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
-                        int32_t list_index) {
-  TensorArgument& entry = call.tensors.emplace_back();
-  entry.argument = argument;
-  entry.list_index = list_index;
-  if (!tensor.defined()) return;
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
-    // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
-    call.understood = false;
-    if (tensor.layout() == c10::kSparse) {
-      add_tensor(call, tensor._indices(), argument, list_index);
-      add_tensor(call, tensor._values(), argument, list_index);
-    } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
-      const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_tensor(call, compressed, argument, list_index);
-      add_tensor(call, plain, argument, list_index);
-      add_tensor(call, tensor.values(), argument, list_index);
-    } else if (tensor.has_storage()) {
-      entry.impl = tensor.storage().unsafeGetStorageImpl();
-      entry.storage = find(entry.impl);
-      if (entry.storage != nullptr) call.storages.push_back(entry.storage);
-    }
-    return;
-  }
-  entry.tensor = tensor.unsafeGetTensorImpl();
-  if (call.records && call.info->has_writes) {
-    entry.before = static_cast<int32_t>(call.before.size());
-    call.before.emplace_back().set(*entry.tensor);
-  }
-  entry.impl = tensor.storage().unsafeGetStorageImpl();
-  entry.storage = find(entry.impl);
-  entry.storage_bytes = entry.impl->nbytes();
-  entry.dense = tensor.is_non_overlapping_and_dense();
-  call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-  call.half |= tensor.itemsize() == 2;
-  if (entry.storage != nullptr) {
-    // Made outside of any operator: a root.
-    if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
-    // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
-    const size_t end = end_bytes(tensor);
-    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0,
-                "coop: a tensor needs " + std::to_string(end) + " bytes, but its storage has " +
-                    std::to_string(entry.storage_bytes) +
-                    ": torch was resizing it when that failed with an error. Make it anew.");
-    call.storages.push_back(entry.storage);
-    if (entry.storage->exposed) call.refusal = kForeign;
-    return;
-  }
-  const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
-  if (entry.storage_bytes > 0) {
-    if (data.get() == nullptr && data.get_context() == nullptr) {
-      call.understood = false;
-    } else if (data.device() != memory_->device()) {
-      // Small ones are scalars; the rest are copies from another device.
-      if (tensor.numel() > 1) call.refusal = kOtherDevice;
-      Engine* other = active_engine(data.device());
-      if (other != nullptr && other != this) other->materialize(entry.impl);
-    } else if (c10::impl::cow::is_cow_data_ptr(data)) {
-      call.refusal = "copy-on-write storages are not tracked";
-    } else if (is_foreign(data) || is_shared(entry.impl)) {
-      call.refusal = kForeign;
-    }
-  }
-}
-
-// --- 2. materialize ----------------------------------------------------------------------------
-
-void Engine::begin(Call& call) {
-  const OpInfo& info = *call.info;
-  const bool in_step = is_optimizing();
-  std::vector<Write>& writes = call.operation.writes;
-  writes.clear();
-  bool slow = false;
-  std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (info.has_writes) {
-    const bool make_root = in_step || info.writes_statistics || !call.understood;
-    bool records = info.has_fresh_outputs;
-    for (const TensorArgument& tensor : call.tensors) {
-      records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
-                 !tensor.storage->value->is_root();
-    }
-    records &= call.understood && call.refusal == nullptr;
-    for (const TensorArgument& tensor : call.tensors) {
-      if (!tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
-      Storage* storage = tensor.storage;
-      if (storage == nullptr) {
-        // Memory of others matters if a record reads it, or will.
-        if (!records && externals_.count(tensor.impl) == 0) continue;
-        storage = external(tensor.impl);
-      }
-      if (storage->writers > 0) continue;  // under another name
-      storage->writers = 1;
-      Write& write = writes.emplace_back();
-      write.storage = storage;
-      write.make_root = make_root || tensor.parameter;
-      // What is overwritten may be read under another name.
-      const bool reads = !info.overwrites ||
-                         std::any_of(call.tensors.begin(), call.tensors.end(), [&](const auto& t) {
-                           return t.impl == tensor.impl && !t.written;
-                         });
-      write.keep_old = records && !info.writes_statistics && reads;
-    }
-    slow = !writes.empty();
-  }
-  for (const Storage* storage : call.storages) slow |= !storage->value->is_resident();
-  if (slow) {
-    lock.unlock();
-    materializer.lock();
-    lock.lock();
-  }
-  core_.set_origin({info.id, call.source});
-  call.begin_serial = core_.last_serial();
-  try {
-    core_.begin(call.operation, call.storages.data(), call.storages.size());
-    if (info.shares_memory) {
-      for (Storage* storage : call.storages) {
-        if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
-        core_.expose(storage);
-        core_.pin(storage, info.refusal);
-      }
-    }
-  } catch (const OutOfBudget& error) {
-    core_.abort(call.operation);
-    throw BudgetExceeded(error);
-  }
-  for (TensorArgument& tensor : call.tensors) {
-    if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
-  }
-  if (recorder_ != nullptr) recorder_->begin(call);
-  const bool trash = !trash_.empty();
-  lock.unlock();
-  if (trash) empty_trash();
-}
-
-// --- 3. run ------------------------------------------------------------------------------------
-
-void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
-  const OpInfo& info = *call.info;
-  if (info.seeded && g_run_in_python == nullptr) {
-    c10::IValue generator;
-    if (info.generator_argument >= 0) generator = invocation.argument(info.generator_argument);
-    call.rng = RngState(generator.isNone() ? default_generator(memory_->device())
-                                           : generator.toGenerator());
-  }
-  // What may have been half written cannot be brought back, if it is a root.
-  call.repeatable = call.refusal == nullptr;
-  for (const Write& write : call.operation.writes) {
-    call.repeatable &= write.kind != Write::Kind::kRoot;
-  }
-  const int64_t failures = failed_allocations().count;
-  try {
-    const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
-    const RunScope scope(call.side);
-    const int64_t begin_ns = config_.measure ? now_ns() : 0;
-    invocation.run(keys);
-    if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
-    if (went_another_way(failures)) {
-      call.repeatable = false;  // it may go that way at once, and not be seen
-      invocation.reset();
-      throw BudgetExceeded(OutOfBudget(failed_allocations().last));
-    }
-  } catch (const BudgetExceeded&) {
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      if (recorder_ != nullptr) recorder_->abort();
-      // It has given an argument other memory already (`out=` of another size).
-      for (const Write& write : call.operation.writes) call.repeatable &= !write.storage->dead;
-      core_.abort(call.operation);
-    }
-    restore_sizes(call);
-    if (call.rng.is_set()) call.rng.restore();
-    throw;
-  } catch (...) {
-    // As without a budget: what the operator had written by then stays written.
-    const std::lock_guard<std::mutex> guard(mutex_);
-    if (recorder_ != nullptr) recorder_->commit(call, 0, 0, /*replayable=*/false);
-    core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
-    throw;
-  }
-}
-
-// --- Rule 11: gradients --------------------------------------------------------------------------
-
-// A closure that an optimizer calls (LBFGS) runs with gradients on: it is not the update.
-bool Engine::is_optimizing() const {
-  return in_step_.load(std::memory_order_relaxed) && !at::GradMode::is_enabled();
-}
-
-// A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
-void Engine::root_gradient(const Invocation& invocation) {
-  const at::Tensor* gradient = nullptr;
-  invocation.for_each_result([&](const at::Tensor& result) { gradient = &result; });
-  {
-    const at::Tensor leaf = accumulating_leaf();
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
-    for (const at::Tensor* tensor : {&leaf, gradient}) {
-      if (!tensor->defined() || !tensor->has_storage()) continue;
-      Storage* storage = find(tensor->storage().unsafeGetStorageImpl());
-      if (storage != nullptr && recorder_ != nullptr) {
-        recorder_->stored(storage, /*gradient=*/tensor == gradient);
-      }
-      if (storage == nullptr || storage->value->is_root()) continue;
-      try {
-        core_.materialize(storage);
-      } catch (const OutOfBudget&) {
-        continue;  // it stays recomputable
-      }
-      if (tensor == &leaf) {
-        core_.make_root(storage);
-      } else {
-        core_.make_gradient(storage);
-      }
-    }
-  }
-  empty_trash();
-}
-
-bool Engine::may_move_gradients() const {
-  return torch::autograd::get_current_node() != nullptr || is_optimizing();
+  BoxedInvocation invocation(info, op, stack, &run);
+  intercept(info, op, c10::DispatchKeySet(), invocation);
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&handle>()); }

@@ -1,5 +1,5 @@
-// An operator and its arguments, as the dispatcher handed them to us: on its stack (boxed), or, for
-// the operators of typed.cc, as the C++ arguments that they are.
+// An operator and its arguments, as the dispatcher handed them to us: on its stack (fallback.cc),
+// or, for the operators of typed.cc, as the C++ arguments that they are.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,6 +34,8 @@ class Invocation {
 
   // Runs the operator; its results stay here. Again only after a reset().
   virtual void run(c10::DispatchKeySet keys) = 0;
+  // Its tensors have no bytes, and Python runs it.
+  virtual bool is_fake() const { return false; }
   virtual void for_each_result(ResultVisitor visit) const = 0;
   // Drops the results, and whatever the operator has left of its arguments.
   virtual void reset() = 0;

@@ -55,7 +55,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     }
     if (config_.paranoid) core_.evict_all();
     sweep = externals_.size() > sweep_at_;
-    trash = !trash_.empty();
+    trash = is_trash_full();
   }
   if (trash) empty_trash();
   if (sweep) sweep_externals();
@@ -268,10 +268,10 @@ void Engine::replay(Record& base, Storage** outputs) {
       const FlagsGuard flags(record.flags);
       std::optional<RngState::Guard> rng;
       if (record.rng.is_set()) rng.emplace(record.rng);
-      const int64_t failures = failed_allocations().count;
+      const int64_t failures = running().failed_allocations;
       record.op.redispatchBoxed(record.keys, &stack);
       if (went_another_way(failures)) {
-        throw BudgetExceeded(OutOfBudget(failed_allocations().last));
+        throw BudgetExceeded(OutOfBudget(last_shortage()));
       }
       // Take the storages out of the tensors that were made.
       const size_t num_results = record.info->num_results;

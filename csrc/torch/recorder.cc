@@ -189,7 +189,7 @@ void Recorder::allocated(const Storage* storage, Bytes bytes) {
     Pending& pending = thread.operators.back();
     pending.own[storage] = pending.memory.size();
     pending.memory.push_back({storage, bytes, 0});
-  } else if (operator_depth() == 0) {
+  } else if (running().depth == 0) {
     root(define(storage), bytes);
   }
 }

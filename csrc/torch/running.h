@@ -17,19 +17,20 @@ inline constexpr char kForeign[] =
 // An operator runs: where its allocations go, and that they are its own.
 class RunScope {
  public:
-  explicit RunScope(Side side) : previous_(current_side()) {
-    current_side() = side;
-    ++operator_depth();
+  explicit RunScope(Side side) : running_(running()), previous_(running_.side) {
+    running_.side = side;
+    ++running_.depth;
   }
   ~RunScope() {
-    current_side() = previous_;
-    --operator_depth();
+    running_.side = previous_;
+    --running_.depth;
   }
   RunScope(const RunScope&) = delete;
   RunScope& operator=(const RunScope&) = delete;
 
  private:
-  Side previous_;
+  Running& running_;
+  const Side previous_;
 };
 
 template <typename F>
@@ -54,7 +55,7 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
 // An allocation failed and the operator went on with something else: its results need not be the
 // same bits. Where cuDNN's benchmark mode chooses by trying, they never are.
 inline bool went_another_way(int64_t failures) {
-  return failed_allocations().count != failures && !at::globalContext().benchmarkCuDNN();
+  return running().failed_allocations != failures && !at::globalContext().benchmarkCuDNN();
 }
 
 }  // namespace coop

@@ -82,9 +82,10 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
   static Result call(c10::DispatchKeySet keys, Arguments... arguments) {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    static const OpInfo& info = op_info(op);
     Typed invocation(arguments...);
     if (Engine* engine = active_engine(invocation)) {
-      engine->intercept(op_info(op), op, below_us(keys), invocation);
+      engine->intercept(info, op, below_us(keys), invocation);
     } else {
       invocation.run(below_us(keys));
     }

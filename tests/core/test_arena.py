@@ -1,5 +1,7 @@
 """The arena against a list of blocks, the searches against looking at everything."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,17 +114,14 @@ def layouts(draw: st.DrawFn) -> tuple[_C.TestArena, float]:
     return arena, float(draw(st.sampled_from((999, 1000, 10**6))))
 
 
-@given(layout=layouts(), num_bytes=st.integers(1, 300 * ALIGNMENT))
-@settings(max_examples=400, deadline=None)
-def test_the_window_is_the_cheapest_of_all_windows(
-    layout: tuple[_C.TestArena, float], num_bytes: int
-) -> None:
-    arena, clock = layout
+def cheapest_of_all(
+    arena: _C.TestArena, num_bytes: int, clock: float
+) -> tuple[int, int, int] | None:
+    """The shortest windows that end with each block, and the first of the cheapest of them."""
     blocks = arena.blocks()
     best = None
     for last in range(len(blocks)):
         total_bytes = total_score = 0
-        # The shortest window that ends with `last`, then the first of the cheapest.
         for first in range(last, -1, -1):
             offset, block_bytes, cost, last_access, _ = blocks[first]
             if cost is None:
@@ -134,7 +133,63 @@ def test_the_window_is_the_cheapest_of_all_windows(
                 if best is None or window[2] < best[2]:
                     best = window
                 break
-    assert arena.cheapest_window(num_bytes, clock) == best
+    return best
+
+
+@given(layout=layouts(), num_bytes=st.integers(1, 300 * ALIGNMENT))
+@settings(max_examples=400, deadline=None)
+def test_the_window_is_the_cheapest_of_all_windows(
+    layout: tuple[_C.TestArena, float], num_bytes: int
+) -> None:
+    arena, clock = layout
+    assert arena.cheapest_window(num_bytes, clock) == cheapest_of_all(arena, num_bytes, clock)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: int) -> None:
+    """Several chunks of blocks, one size after another, and a few changes from search to search."""
+    random = Random(seed)
+    arena = _C.TestArena(800 * ALIGNMENT, ALIGNMENT)
+    held: dict[int, tuple[float, float]] = {}  # cost and last access, by offset
+    clock = 1000.0
+
+    def place(num_bytes: int) -> bool:
+        offset = arena.place(num_bytes, random.random() < 0.5)
+        if offset is None:
+            return False
+        held[offset] = (random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
+        if random.random() < 0.95:
+            arena.set_block(offset, *held[offset])
+        return True
+
+    def change() -> None:
+        offset = random.choice(list(held))
+        cost, last_access = held[offset]
+        kind = random.randrange(6)
+        if kind == 0:
+            arena.free(offset)
+            del held[offset]
+        elif kind == 1:
+            place(random.randint(1, 4) * ALIGNMENT)
+        elif kind == 2:
+            arena.set_block(offset, None, last_access)
+        else:
+            # Cheaper than all others, dearer, or used again.
+            held[offset] = (cost * (0.1, 3.0, 1.0)[kind - 3], (last_access, clock)[kind == 5])
+            arena.set_block(offset, *held[offset])
+
+    # Full, so that no window is free.
+    while place(random.randint(1, 4) * ALIGNMENT) or place(ALIGNMENT):
+        pass
+    sizes = [random.randint(5, 12) * ALIGNMENT for _ in range(3)]
+    for _ in range(60):
+        for _ in range(random.randrange(4)):
+            change()
+        clock += random.choice((0, 1, 20, 300))
+        num_bytes = sizes[0] if random.random() < 0.6 else random.choice(sizes)
+        found = arena.cheapest_window(num_bytes, clock)
+        assert found == cheapest_of_all(arena, num_bytes, clock)
 
 
 @given(layout=layouts(), num_bytes=st.integers(1, 300 * ALIGNMENT))

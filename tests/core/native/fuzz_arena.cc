@@ -111,8 +111,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (held.empty()) break;
         {
           const Bytes offset = any()->first;
-          arena.set_cost(offset, input.flag() ? coop::kBarrier : input.byte());
-          arena.touch(offset, clock += input.byte());
+          const coop::BlockMap::Position position = arena.find(offset);
+          arena.set_cost(position, input.flag() ? coop::kBarrier : input.byte());
+          arena.touch(position, clock += input.byte());
         }
         break;
       default:
