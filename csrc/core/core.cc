@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "core/check.h"
 
@@ -73,6 +74,10 @@ void Core::place(Value* value, Bytes bytes, bool small, Side side) {
       if (bytes >= alternating_bytes_) {
         end = next_end_;
         next_end_ = end == Side::kLeft ? Side::kRight : Side::kLeft;
+      }
+      // Not what is brought back for an optimizer: what it makes.
+      if (step_begin_serial_ > 0 && materializing_ == 0 && !std::exchange(gathered_, true)) {
+        gather_gradients();
       }
       value->offset = place_or_evict(value, value->bytes, end);
       value->arena = &arena_;
@@ -156,6 +161,7 @@ Window Core::choose(Bytes bytes) {
   } else {
     window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
   }
+  if (goes_further() && config_.window && window.score > kOneScore) window = look_again(bytes);
   show_locked();
   const int64_t elapsed_ns = now_ns() - begin_ns;
   ++stats_.num_searches;
@@ -164,6 +170,19 @@ Window Core::choose(Bytes bytes) {
   events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
                clock_, origin_);
   return window;
+}
+
+// Even the cheapest window would take longer to recompute than it has not been used. What is beside
+// a value is then a large set, the same one for most values, and a set says more than it should:
+// its members are not all needed to recompute the value, nor were they all evicted at once. So the
+// graph is asked instead, as far as it is near.
+Window Core::look_again(Bytes bytes) {
+  constexpr size_t kNear = 256;
+  arena_.rescore([&](const Value* value, Cost cost) {
+    return std::min(cost, exact_neighbourhood(value, kNear));
+  });
+  all_sets_changed_ = true;  // these are not kept up to date
+  return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);
 }
 
 // Locks change with every operator and searches are rare, so locks are put on the map for a search.

@@ -35,7 +35,7 @@ class Host {
   // Its storage, if it has one, is there from now on.
   virtual void move(Value& value, Bytes from) = 0;
   // Whether values that are not locked may be moved now, and whether gradients may too: nobody else
-  // can be reading them while they are being accumulated.
+  // can be reading them while they are being accumulated, or while an optimizer runs.
   virtual bool may_move() const { return true; }
   virtual bool may_move_gradients() const { return true; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
@@ -186,6 +186,7 @@ class Core {
   struct Frame {
     Value* value;
     size_t kept_begin;
+    int attempt;  // to replay it
   };
   static constexpr Bytes kNoAlternation = std::numeric_limits<Bytes>::max();
 
@@ -199,6 +200,7 @@ class Core {
   void free_block(Value* value);
   void release_block(Value* value);
   Window choose(Bytes bytes);
+  Window look_again(Bytes bytes);
   void hide_locked();
   void show_locked();
   void move_block(Value* from, Value* to);
@@ -206,10 +208,15 @@ class Core {
 
   // moving (move.cc)
   bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
-  bool slide_down(Value* value, int64_t barrier_mark);
+  bool make_room_for_replay(int* attempt);
+  bool move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict);
+  void gather_gradients();
+  bool slide_down(Value* value, int64_t barrier_mark, bool evict);
   bool move_above(Value* value, Bytes least);
   void move_aside(Value* value);
   void moved(Value* value, Bytes from, Bytes to);
+  // Whether it has what is ours alone of the last resort (decision 0004).
+  bool goes_further() const { return config_.last_resort && config_.policy == Policy::kCoop; }
   bool is_movable(const Value* value) const {
     return value->arena == &arena_ && value->is_evictable() && value->locks == 0;
   }
@@ -244,7 +251,7 @@ class Core {
   void update_blocks();
   Cost score_cost(Value* value);
   bool scores_are_right();
-  Cost exact_neighbourhood(const Value* value);
+  Cost exact_neighbourhood(const Value* value, size_t most);
 
   // operators (operators.cc)
   void prepare_writes(Operation& operation);
@@ -258,8 +265,11 @@ class Core {
   // materializer (materialize.cc)
   void lock(Value* value);
   void unlock(Value* value);
+  void keep(Value* value);
+  void let_go(size_t base);
   void make_resident(Value* const* values, size_t num_values);
-  void materialize_value(Value* value);
+  void bring_back(Value* const* values, size_t num_values, bool hold);
+  void materialize_value(Value* value, bool hold);
   void replay(Value* wanted);
   void adopt(Value* value, Storage* fresh, bool wanted);
   void free_transients();
@@ -302,6 +312,7 @@ class Core {
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;
+  bool gathered_ = false;  // the gradients, since that step began
 
   std::vector<Frame> frames_;  // the materializer's explicit stack (Rule 12)
   std::vector<Value*> kept_;   // materialized for a frame that still waits for other inputs
@@ -313,6 +324,7 @@ class Core {
   int materializing_ = 0;
   std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
   std::vector<Value*> to_evict_;  // scratch of evict_window()
+  std::vector<Value*> walked_;    // scratch of exact_neighbourhood()
   struct Hidden {
     BlockMap::Position position;
     Cost cost;

@@ -2,7 +2,7 @@
 #include "core/graph.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -358,7 +358,7 @@ Cost Core::score_cost(Value* value) {
 }
 
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {
-  if (exact) return exact_neighbourhood(value);
+  if (exact) return exact_neighbourhood(value, values_.size());
   join_sets();
   Cost sum = value->record->cost;
   neighbourhoods_.begin_round();
@@ -370,36 +370,42 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   return sum;
 }
 
-// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise.
-Cost Core::exact_neighbourhood(const Value* value) {
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise. Infinite
+// where they are more than `most`.
+Cost Core::exact_neighbourhood(const Value* value, size_t most) {
+  const int64_t mark = ++mark_;
   Cost sum = value->record->cost;
-  std::unordered_set<const Record*> counted{value->record};
-  for (const bool upwards : {true, false}) {
-    const int64_t mark = ++mark_;
-    std::vector<const Value*> pending{value};
-    while (!pending.empty()) {
-      const Value* next = pending.back();
-      pending.pop_back();
-      auto visit = [&](Value* neighbour) {
-        if (neighbour->record == nullptr || neighbour->is_resident() || neighbour->mark == mark) {
-          return;
-        }
-        neighbour->mark = mark;
-        if (counted.insert(neighbour->record).second) sum += neighbour->record->cost;
-        pending.push_back(neighbour);
-      };
-      if (upwards) {
-        for (const Edge& edge : next->record->inputs) visit(edge.value);
-      } else {
-        for (Edge* edge = next->users; edge != nullptr; edge = edge->next) {
-          for (Value* output : edge->record->outputs) {
-            if (output != nullptr) visit(output);
-          }
-        }
+  walked_.clear();
+  // A record with several evicted outputs is replayed once.
+  auto is_counted = [&](const Record* record) {
+    return record == value->record ||
+           std::any_of(record->outputs.begin(), record->outputs.end(), [&](const Value* output) {
+             return output != nullptr && output->mark == mark;
+           });
+  };
+  auto visit = [&](Value* neighbour) {
+    if (neighbour->record == nullptr || neighbour->is_resident() || neighbour->mark == mark) return;
+    if (!is_counted(neighbour->record)) sum += neighbour->record->cost;
+    neighbour->mark = mark;
+    walked_.push_back(neighbour);
+  };
+  auto visit_inputs = [&](const Value* of) {
+    for (const Edge& edge : of->record->inputs) visit(edge.value);
+  };
+  auto visit_users = [&](const Value* of) {
+    for (Edge* edge = of->users; edge != nullptr; edge = edge->next) {
+      for (Value* output : edge->record->outputs) {
+        if (output != nullptr) visit(output);
       }
     }
-  }
-  return sum;
+  };
+  size_t next = 0;
+  visit_inputs(value);
+  for (; next < walked_.size() && walked_.size() <= most; ++next) visit_inputs(walked_[next]);
+  next = walked_.size();
+  visit_users(value);
+  for (; next < walked_.size() && walked_.size() <= most; ++next) visit_users(walked_[next]);
+  return walked_.size() <= most ? sum : std::numeric_limits<Cost>::infinity();
 }
 
 // What the sets beside a value say is what the graph says.

@@ -23,20 +23,47 @@ void Core::unlock(Value* value) {
   reconsider(value);
 }
 
+void Core::keep(Value* value) {
+  lock(value);
+  kept_.push_back(value);
+}
+
+void Core::let_go(size_t base) {
+  while (kept_.size() > base) {
+    Value* value = kept_.back();
+    kept_.pop_back();
+    unlock(value);
+  }
+}
+
 // All of them resident at once. They are not locked afterwards, but nothing has been allocated
-// since the last of them came back.
+// since the last of them came back. What is resident of them, and of what replays read, stays: an
+// intermediate gradient that goes to make room for another input takes the whole step to bring
+// back. Only where it does not fit so may it go.
 void Core::make_resident(Value* const* values, size_t num_values) {
   ++materializing_;
-  const size_t base = kept_.size();
-  auto finish = [&] {
-    while (kept_.size() > base) {
-      Value* value = kept_.back();
-      kept_.pop_back();
-      unlock(value);
-    }
-    if (--materializing_ == 0) free_transients();
-  };
   try {
+    try {
+      bring_back(values, num_values, /*hold=*/true);
+    } catch (const OutOfBudget&) {
+      if (failed_) throw;
+      bring_back(values, num_values, /*hold=*/false);
+    }
+  } catch (...) {
+    if (--materializing_ == 0) free_transients();
+    throw;
+  }
+  if (--materializing_ == 0) free_transients();
+}
+
+void Core::bring_back(Value* const* values, size_t num_values, bool hold) {
+  const size_t base = kept_.size();
+  try {
+    if (hold) {
+      for (size_t i = 0; i < num_values; ++i) {
+        if (values[i]->is_resident()) keep(values[i]);
+      }
+    }
     // One that was resident may be evicted while another is replayed, hence the loop; what was
     // materialized here is locked, so each is materialized at most once.
     for (bool complete = false; !complete;) {
@@ -47,31 +74,25 @@ void Core::make_resident(Value* const* values, size_t num_values) {
           continue;
         }
         complete = false;
-        materialize_value(values[i]);
+        materialize_value(values[i], hold);
         kept_.push_back(values[i]);
       }
     }
   } catch (...) {
-    finish();
+    let_go(base);
     throw;
   }
-  finish();
+  let_go(base);
 }
 
-// Leaves the value resident and locked once.
-void Core::materialize_value(Value* target) {
+// Leaves the value resident and locked once. With `hold`, what a replay reads stays resident from
+// when the first of its other inputs is looked for.
+void Core::materialize_value(Value* target, bool hold) {
   const size_t base = frames_.size();
   const size_t kept_base = kept_.size();
   auto push = [&](Value* value) {
     lock(value);
-    frames_.push_back({value, kept_.size()});
-  };
-  auto release_kept = [&](size_t begin) {
-    while (kept_.size() > begin) {
-      Value* value = kept_.back();
-      kept_.pop_back();
-      unlock(value);
-    }
+    frames_.push_back({value, kept_.size(), 0});
   };
   push(target);
   try {
@@ -88,17 +109,27 @@ void Core::materialize_value(Value* target) {
           }
         }
         if (missing != nullptr) {
+          if (hold && kept_.size() == frame.kept_begin) {
+            for (Edge& edge : value->record->inputs) {
+              if (edge.value->is_resident()) keep(edge.value);
+            }
+          }
           push(missing);
           continue;
         }
-        replay(value);
-        release_kept(frame.kept_begin);
+        try {
+          replay(value);
+        } catch (const OutOfBudget&) {
+          if (!make_room_for_replay(&frames_.back().attempt)) throw;
+          continue;
+        }
+        let_go(frame.kept_begin);
       }
       frames_.pop_back();
       if (frames_.size() > base) kept_.push_back(value);  // for the frame below
     }
   } catch (...) {
-    release_kept(kept_base);
+    let_go(kept_base);
     while (frames_.size() > base) {
       Value* value = frames_.back().value;
       frames_.pop_back();

@@ -1,5 +1,6 @@
 // Moving values: the last resort of an operator that does not fit, and what comes to stay.
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "core/core.h"
@@ -37,16 +38,6 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
     value->mark = mark;
     if (is_movable(value)) values.push_back(value);
   }
-  if (attempt > 1 && host_->may_move_gradients()) {
-    for_each_block([&](const Block& block) {
-      Value* value = block.value;
-      if (block.is_free() || !value->gradient || value->mark == mark || value->locks > 0) return;
-      const Storage* storage = value->storage;
-      if (storage == nullptr || storage->pins > 0 || storage->exposed) return;
-      value->mark = mark;
-      values.push_back(value);
-    });
-  }
   bool changed = false;
   if (attempt > 2) {
     to_evict_.clear();
@@ -57,15 +48,67 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
     for (Value* value : to_evict_) evict_value(value);
     changed = !to_evict_.empty();
   }
+  return move_together(std::move(values), mark, attempt > 1, /*evict=*/true) || changed;
+}
+
+// The same for a replay that did not fit. What waits for it, or is read by it, is locked only to be
+// resident, so it can be moved: first that, then the gradients too. Nothing is evicted but what is
+// in the way.
+bool Core::make_room_for_replay(int* attempt) {
+  if (failed_ || !goes_further() || !host_->may_move()) return false;
+  constexpr int kMostAttempts = 2;
+  while (++*attempt <= kMostAttempts) {
+    // Any locks besides ours are of an operator that runs on another thread.
+    std::unordered_map<Value*, int32_t> locks;
+    for (Value* value : kept_) ++locks[value];
+    for (const Frame& frame : frames_) ++locks[frame.value];
+    for (const Edge& edge : frames_.back().value->record->inputs) locks.try_emplace(edge.value, 0);
+    const int64_t mark = ++mark_;
+    std::vector<Value*> values;
+    for (const auto& [value, own] : locks) {
+      if (value->arena != &arena_ || !value->is_evictable() || value->locks != own) continue;
+      value->mark = mark;
+      values.push_back(value);
+    }
+    if (move_together(std::move(values), mark, *attempt > 1, /*evict=*/true)) {
+      ++stats_.num_retries;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Slides values, which have the mark, down in the order of their addresses; with `gradients`, all
+// gradients that may be moved too. False when none has moved.
+bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict) {
+  if (gradients && host_->may_move_gradients()) {
+    for_each_block([&](const Block& block) {
+      Value* value = block.value;
+      if (block.is_free() || !value->gradient || value->mark == mark || value->locks > 0) return;
+      const Storage* storage = value->storage;
+      if (storage == nullptr || storage->pins > 0 || storage->exposed) return;
+      value->mark = mark;
+      values.push_back(value);
+    });
+  }
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
-  for (Value* value : values) changed |= slide_down(value, mark);
-  return changed;
+  bool moved = false;
+  for (Value* value : values) moved |= slide_down(value, mark, evict);
+  return moved;
+}
+
+// What an optimizer makes stays for good, and in the free room between gradients it would split the
+// arena when they go. So they are put together before the first of it is placed: at the first step,
+// and where there is pressure. Nothing is evicted for it.
+void Core::gather_gradients() {
+  if (!goes_further() || !host_->may_move() || (stats_.num_evictions == 0 && step_ > 0)) return;
+  move_together({}, ++mark_, /*gradients=*/true, /*evict=*/false);
 }
 
 // To the lowest address that it can have without passing what does not move, or what has the mark.
-// What lies there is evicted.
-bool Core::slide_down(Value* value, int64_t barrier_mark) {
+// What lies there is evicted; without `evict`, it is not passed either.
+bool Core::slide_down(Value* value, int64_t barrier_mark, bool evict) {
   const BlockMap& blocks = arena_.blocks();
   const Bytes from = value->offset;
   BlockMap::Position position = blocks.find(from);
@@ -73,7 +116,10 @@ bool Core::slide_down(Value* value, int64_t barrier_mark) {
   while (blocks.has_previous(position)) {
     position = blocks.previous(position);
     const Block& block = blocks.at(position);
-    if (!block.is_free() && (!is_movable(block.value) || block.value->mark == barrier_mark)) break;
+    if (!block.is_free() &&
+        (!evict || !is_movable(block.value) || block.value->mark == barrier_mark)) {
+      break;
+    }
     to = block.offset;
   }
   // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.

@@ -266,6 +266,7 @@ void Core::abort(Operation& operation) {
 // every parameter it was computed from.
 void Core::begin_step() {
   step_begin_serial_ = next_serial_ + 1;
+  gathered_ = false;
   const int64_t mark = ++mark_;
   Bytes root_bytes = 0;
   for (const Record* record = first_record_; record != nullptr; record = record->next) {

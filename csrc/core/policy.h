@@ -13,8 +13,9 @@ namespace coop {
 // window's sum is exact and independent of the order of additions.
 //
 // The ratio is scaled by 2^32 and clamped to 2^52; a window of up to 2047 blocks at the clamp fits.
+constexpr uint64_t kOneScore = uint64_t{1} << 32;
 inline double score(Cost cost, double last_access, double clock) {
-  constexpr double kScale = 4294967296.0;
+  constexpr auto kScale = static_cast<double>(kOneScore);
   constexpr double kLargest = 4503599627370496.0;
   const double scaled = cost / (clock - last_access + 1.0) * kScale;
   return scaled < kLargest ? scaled : kLargest;

@@ -135,7 +135,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
   std::vector<Storage*> inputs;
   for (const int64_t id : op.inputs) inputs.push_back(storage(id));
   core_.set_origin({op.op, 0});
-  backward_ = op.backward;
+  moves_gradients_ = op.backward;
   auto record = std::make_unique<SimulatedRecord>();
   record->op = &op;
   record->index = index;
@@ -253,6 +253,10 @@ void Simulator::move(Value& value, Bytes from) { cookie_of(value) = cookies_.at(
 void Simulator::retire(Record* record) { delete record; }
 
 void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
+  // Operators say so themselves.
+  moves_gradients_ = entry.kind == TraceEntry::Kind::kMakeRoot ||
+                     entry.kind == TraceEntry::Kind::kLeaf ||
+                     entry.kind == TraceEntry::Kind::kEndStepInside;
   switch (entry.kind) {
     case TraceEntry::Kind::kOperator:
       run_operator(trace, entry.operator_index);

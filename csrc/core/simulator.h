@@ -33,7 +33,7 @@ struct TraceOperator {
   double flops = 0;
   double moved_bytes = 0;
   bool half = false;
-  bool backward = true;          // it may run in a backward pass
+  bool backward = true;          // it may run in a backward pass, or in an optimizer
   std::vector<int64_t> inputs;   // storage ids, written ones included
   std::vector<int64_t> outputs;  // storage ids
   std::vector<Bytes> output_bytes;
@@ -105,7 +105,7 @@ class Simulator final : public Host {
   void restore(Storage&) override {}
   void copy(Value& to, const Value& from, Bytes bytes) override;
   void move(Value& value, Bytes from) override;
-  bool may_move_gradients() const override { return backward_; }
+  bool may_move_gradients() const override { return moves_gradients_; }
   void retire(Record* record) override;
 
  private:
@@ -124,7 +124,7 @@ class Simulator final : public Host {
   Cost replay_cost_ = 0;              // in this step
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
-  bool backward_ = true;  // of the operator that runs
+  bool moves_gradients_ = false;  // now
   Operation operation_;
 };
 

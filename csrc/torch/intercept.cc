@@ -447,6 +447,8 @@ void Engine::root_gradient(const Invocation& invocation) {
   empty_trash();
 }
 
-bool Engine::may_move_gradients() const { return torch::autograd::get_current_node() != nullptr; }
+bool Engine::may_move_gradients() const {
+  return torch::autograd::get_current_node() != nullptr || is_optimizing();
+}
 
 }  // namespace coop

@@ -279,7 +279,10 @@ void Recorder::commit(const Call& call, Cost cost, double flops, bool replayable
   lines_ += ",\"moved_bytes\":";
   append(lines_, static_cast<int64_t>(call.bytes_moved));
   if (call.half) lines_ += ",\"half\":true";
-  if (torch::autograd::get_current_node() == nullptr) lines_ += ",\"backward\":false";
+  const bool optimizing = in_step_ && !at::GradMode::is_enabled();
+  if (!optimizing && torch::autograd::get_current_node() == nullptr) {
+    lines_ += ",\"backward\":false";
+  }
   append_list(lines_, "inputs", pending.inputs);
 
   std::unordered_map<const Storage*, size_t> outputs;

@@ -74,8 +74,8 @@ def test_at_half_the_memory_and_below_coop_loses_only_where_the_note_says() -> N
                 won += 1
             else:
                 lost.add((name, ratio))
-    assert lost == {("chain", 0.3), ("random_path", 0.5), ("residual", 0.3), ("ushape", 0.3)}
-    assert won == 11
+    assert lost == {("chain", 0.3), ("random_path", 0.5), ("residual", 0.3)}
+    assert won == 13
 
 
 def test_coop_fits_more_often_than_the_baselines() -> None:
@@ -85,24 +85,24 @@ def test_coop_fits_more_often_than_the_baselines() -> None:
         for configuration in CONFIGURATIONS
     }
     assert fitted == {
-        "coop": 227,
-        "no-window": 220,
-        "no-partition": 230,
-        "no-inplace": 229,
-        "dtr": 180,
-        "dte": 225,
+        "coop": 245,
+        "no-window": 238,
+        "no-partition": 243,
+        "no-inplace": 245,
+        "dtr": 195,
+        "dte": 239,
     }
 
 
 @pytest.mark.parametrize(
     ("without", "name", "ratio", "with_it", "without_it"),
     [
-        ("no-window", "ushape", 0.4, (9, 1.294756), (8, 4.231831)),
+        ("no-window", "ushape", 0.4, (9, 1.293752), (9, 1.346836)),
         ("no-window", "rnn", 0.6, (9, 1.278495), (9, 1.370474)),
         ("no-partition", "rnn", 0.5, (9, 1.339042), (8, 1.347462)),
         ("no-partition", "residual", 0.4, (9, 1.165448), (9, 1.176399)),
         ("no-inplace", "inplace", 0.4, (9, 1.151325), (9, 1.157141)),
-        ("no-inplace", "rnn", 0.4, (4, 1.606135), (3, 1.613258)),
+        ("no-inplace", "rnn", 0.4, (4, 1.606423), (3, 1.613258)),
     ],
 )
 def test_without_one_of_its_parts_coop_is_worse(
@@ -117,9 +117,9 @@ def test_union_find_is_close_to_the_exact_neighbourhood() -> None:
     """The numbers of docs/architecture.md."""
     assert [measure(name) for name in NAMES] == [
         "chain looks 1652 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
-        "inplace looks 3701 exact 0.619 under 0.000 median 1.000 mean 3.534 largest 451.57",
+        "inplace looks 3701 exact 0.641 under 0.000 median 1.000 mean 1.526 largest 97.83",
         "random_path looks 1981 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
         "residual looks 4536 exact 0.633 under 0.000 median 1.000 mean 1.569 largest 102.34",
-        "rnn looks 56605 exact 0.100 under 0.000 median 1.273 mean 5.456 largest 922.36",
+        "rnn looks 56605 exact 0.100 under 0.000 median 1.273 mean 5.404 largest 922.36",
         "ushape looks 2040 exact 0.842 under 0.000 median 1.000 mean 1.051 largest 1.94",
     ]

@@ -12,7 +12,15 @@ import torch
 from torch import nn
 
 import coop
-from coop.planner import Plan, Point, _knee, _Sweep, plan_trace, smallest_budget
+from coop.planner import (
+    _MOST_REPLAY,
+    Plan,
+    Point,
+    _knee,
+    _Sweep,
+    plan_trace,
+    smallest_budget,
+)
 from coop.profiles import cuda_profile, devices, get_device, save_device
 from coop.simulate import Options, peak_without_limit, simulate
 from coop.trace import read_trace
@@ -44,7 +52,9 @@ def test_every_point_is_what_the_simulator_says(residual: Plan) -> None:
     trace = read_trace(RESIDUAL)
     assert len(residual.points) == 30
     for point in residual.points:
-        result = simulate(trace, point.budget_bytes, Options(point.policy))
+        result = simulate(
+            trace, point.budget_bytes, Options(point.policy), most_replay=_MOST_REPLAY
+        )
         assert point.fits == result.fitted
         if point.fits:
             step = result.last_step

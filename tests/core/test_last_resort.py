@@ -1,0 +1,117 @@
+"""What is tried before a program does not fit, one small program each (decision 0004)."""
+
+import pytest
+
+from core.driver import Driver
+
+pytestmark = pytest.mark.debug_build
+
+
+@pytest.mark.parametrize("policy", ["coop", "coop-paper", "dtr", "dte"])
+def test_an_input_stays_while_another_is_brought_back(policy: str) -> None:
+    core = Driver(768, policy=policy)
+    core.op([], [(1, 256)], cost=1)
+    core.op([], [(2, 256)], cost=1000)
+    core.op([], [(3, 256)], cost=10)
+    core.evict(3)
+    core.op([], [(4, 256)], cost=1000)
+    # 1 is by far the cheapest to evict for the sake of 3, but it is needed beside it.
+    assert core.op([3, 1])
+    assert core.simulator.is_resident(1)
+    assert core.simulator.stats()["num_replays"] == 1
+
+
+def test_an_input_goes_while_another_is_brought_back_if_there_is_no_other_room() -> None:
+    core = Driver(768)
+    core.op([], [(1, 256)])
+    core.op([], [(2, 256)], temporaries=[512])  # in all of the budget
+    assert core.materialize(1)
+    core.evict(2)
+    cookie = core.simulator.cookie(1)
+    assert core.op([1, 2])
+    assert core.simulator.cookie(1) == cookie
+    assert core.simulator.stats()["num_replays"] == 3  # 1 above, then 2, and 1 again
+
+
+def test_what_waits_for_a_replay_is_moved_to_make_room_for_it() -> None:
+    core = Driver(1088)
+    core.op([], [(1, 256)])
+    core.op([], [(2, 768)])
+    core.op([1, 2], [(3, 64)])
+    for storage in (1, 2, 3):
+        core.evict(storage)
+    core.op([], [(4, 256)])
+    core.materialize(1)
+    core.free(4)
+    assert core.simulator.offset(1) == 256  # with 256 bytes on one side and 576 on the other
+    before = core.simulator.stats()
+    # 1 waits for 2, and both are needed to recompute 3.
+    assert core.materialize(3)
+    after = core.simulator.stats()
+    assert core.simulator.offset(1) == 0
+    assert after["num_evictions"] == before["num_evictions"]
+    assert after["num_replays"] == before["num_replays"] + 2
+    assert after["num_retries"] == before["num_retries"] + 1
+    assert after["moved_bytes"] == before["moved_bytes"] + 256
+
+
+@pytest.mark.parametrize("policy", ["coop", "dte"])
+def test_gradients_are_put_together_before_an_optimizer_makes_its_state(policy: str) -> None:
+    core = Driver(1408, policy=policy)
+    core.root(1, 256)
+    for activation, gradient in ((2, 3), (4, 5)):
+        core.op([1], [(activation, 256)])
+        core.op([1], [(gradient, 256)])
+        core.make_root(gradient)
+    core.free(2)
+    core.free(4)
+    core.begin_step()
+    assert core.op([], [(6, 256)], left=False)
+    assert core.simulator.stats()["num_evictions"] == 0
+    core.op([3, 5], writes=[1, 6])
+    core.end_step()
+    offsets = [core.simulator.offset(storage) for storage in (1, 3, 5, 6)]
+    if policy == "coop":
+        assert offsets == [0, 256, 512, 1152]  # in one piece, and the state at the other end
+        assert core.simulator.stats()["moved_bytes"] == 512
+    else:
+        assert offsets == [0, 512, 1024, 256]
+        assert core.simulator.stats()["moved_bytes"] == 0
+
+
+def test_gradients_stay_in_later_steps_without_pressure() -> None:
+    core = Driver(4096)
+    core.root(1, 256)
+    core.begin_step()
+    core.end_step()
+    core.op([1], [(2, 256)])
+    core.op([1], [(3, 256)])
+    core.make_root(3)
+    core.free(2)
+    core.begin_step()
+    core.op([], [(4, 256)], left=False)
+    core.end_step()
+    assert core.simulator.offset(3) == 512
+    assert core.simulator.stats()["moved_bytes"] == 0
+
+
+@pytest.mark.parametrize(("policy", "evicted"), [("coop", 4), ("coop-paper", 5)])
+def test_where_nothing_is_cheap_the_neighbourhood_is_looked_at_closely(
+    policy: str, evicted: int
+) -> None:
+    core = Driver(1280, policy=policy)
+    core.op([], [(1, 256)], cost=10**9)
+    core.op([], [(2, 256)], cost=1)
+    core.op([1, 2], [(3, 256)], cost=1)
+    core.op([2], [(4, 256)], cost=1)
+    core.op([], [(5, 256)], cost=1000)
+    for storage in (1, 2, 3):
+        core.evict(storage)
+    core.root(6, 768)
+    # By union-find, 4 is beside 1, which it does not need: only 2 would be recomputed with it.
+    assert core.simulator.neighbourhood(4, False) == 10**9 + 3
+    assert core.simulator.neighbourhood(4, True) == 2
+    assert core.op([], [(7, 256)], cost=1)
+    assert [core.simulator.is_resident(storage) for storage in (4, 5)] == [
+        storage != evicted for storage in (4, 5)
+    ]
