@@ -119,7 +119,7 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
 def test_a_budget_that_recomputes_for_more_than_five_steps_does_not_fit() -> None:
     trace = read_trace(DENSENET)
     options = Options("dtr", alignment=512)
-    budget = 2_403_880_960  # of gradients, by way of each other
+    budget = 2_403_880_960  # everything fits, but the same values are recomputed again and again
     longest_ns = max(step.compute_ns for step in simulate(trace, 2**40, options).steps)
     given_up = simulate(trace, budget, options, most_replay=5)
     assert not given_up.fitted
