@@ -35,12 +35,17 @@ int last_not_after(const Item* items, int count, Bytes offset, F&& offset_of) {
 }  // namespace
 
 BlockMap::Position BlockMap::find(Bytes offset) const {
+  const Position position = find_containing(offset);
+  COOP_DEBUG_ASSERT(at(position).offset == offset);
+  return position;
+}
+
+BlockMap::Position BlockMap::find_containing(Bytes offset) const {
   const int index = last_not_after(directory_.data(), num_chunks(), offset,
                                    [](const Entry& entry) { return entry.first; });
   const Chunk& chunk = *directory_[index].chunk;
   const int slot =
       last_not_after(chunk.offsets, chunk.count, offset, [](Bytes first) { return first; });
-  COOP_DEBUG_ASSERT(chunk.offsets[slot] == offset);
   return {index, slot};
 }
 
@@ -136,7 +141,6 @@ void BlockMap::insert_after(Position position, const Block& block) {
   write(chunk, position.slot, block);
   ++chunk.count;
   chunk.num_candidates += block.cost != kBarrier;
-  chunk.forget(block.offset + block.bytes);
   ++size_;
   raise_bound(position);
 }
@@ -144,7 +148,6 @@ void BlockMap::insert_after(Position position, const Block& block) {
 void BlockMap::erase(Position position) {
   Chunk& chunk = *directory_[position.chunk].chunk;
   chunk.num_candidates -= chunk.costs[position.slot] != kBarrier;
-  chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
   copy(chunk, position.slot + 1, chunk.count, chunk, position.slot);
   --chunk.count;
   --size_;
@@ -165,22 +168,17 @@ void BlockMap::set_cost(Position position, Cost cost) {
   Chunk& chunk = *directory_[position.chunk].chunk;
   Cost& own = chunk.costs[position.slot];
   chunk.num_candidates += (cost != kBarrier) - (own != kBarrier);
-  if (cost < own) chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
   own = cost;
 }
 
 void BlockMap::touch(Position position, double clock) {
-  Chunk& chunk = *directory_[position.chunk].chunk;
-  double& own = chunk.last_accesses[position.slot];
-  if (clock < own) chunk.forget(chunk.offsets[position.slot] + chunk.bytes[position.slot]);
-  own = clock;
+  directory_[position.chunk].chunk->last_accesses[position.slot] = clock;
 }
 
 void BlockMap::put(Position position, const Block& block) {
   Entry& entry = directory_[position.chunk];
   set_cost(position, block.cost);
   write(*entry.chunk, position.slot, block);
-  entry.chunk->forget(block.offset + block.bytes);
   if (position.slot == 0) entry.first = block.offset;
   raise_bound(position);
 }
@@ -213,7 +211,6 @@ void BlockMap::merge_if_sparse(int index) {
   copy(upper, 0, upper.count, lower, lower.count);
   lower.count += upper.count;
   lower.num_candidates += upper.num_candidates;
-  lower.forget(upper.offsets[upper.count - 1] + upper.bytes[upper.count - 1]);
   directory_[index].free_bound =
       std::max(directory_[index].free_bound, directory_[index + 1].free_bound);
   directory_.erase(directory_.begin() + index + 1);
@@ -228,8 +225,6 @@ void BlockMap::split(int index) {
   for (int i = 0; i < upper->count; ++i) upper->num_candidates += upper->costs[i] != kBarrier;
   chunk.count = half;
   chunk.num_candidates -= upper->num_candidates;
-  chunk.forget(upper->offsets[0]);
-  upper->forget(upper->offsets[upper->count - 1] + upper->bytes[upper->count - 1]);
   const Bytes first = upper->offsets[0];
   const Bytes bound = directory_[index].free_bound;
   directory_.insert(directory_.begin() + index + 1, Entry{first, bound, std::move(upper)});

@@ -29,7 +29,8 @@ inline constexpr Cost kBarrier = std::numeric_limits<Cost>::infinity();
 struct Block {
   Bytes offset = 0;
   Bytes bytes = 0;
-  Cost cost = 0;           // 0 when free, kBarrier when not evictable
+  Cost cost = 0;           // 0 when free, kBarrier when not evictable; below 0 when it is moved,
+                           // not evicted, which costs the rest
   double last_access = 0;  // clock of the last use
   Value* value = nullptr;  // null when free
 
@@ -41,26 +42,11 @@ class BlockMap {
   static constexpr int kChunkBlocks = 64;
   static constexpr int kAhead = 8;
 
-  static constexpr Bytes kNoChange = std::numeric_limits<Bytes>::min();
-
-  // What a search has found out about the windows that end in a chunk. Scores only fall with time,
-  // so those at the clock `until` bound them before. Forgotten when a block's cost falls or its
-  // range changes.
-  struct Seen {
-    Bytes bytes = 0;  // of the request; 0: nothing is known
-    bool excess = false;
-    double until = 0;
-    double least = 0;
-    Bytes changed_end = kNoChange;  // of the last block that has changed since: windows that end in
-                                    // the next chunks may contain it
-  };
-
   // An array for every field: a search reads three of them, and its arithmetic is done for several
   // blocks at once.
   struct Chunk {
     int count = 0;
     int num_candidates = 0;
-    mutable Seen seen[2];  // what searches remember, for the two sizes that were asked for last
     Bytes offsets[kChunkBlocks];
     Bytes bytes[kChunkBlocks];
     Cost costs[kChunkBlocks];
@@ -71,12 +57,6 @@ class BlockMap {
       return {offsets[slot], bytes[slot], costs[slot], last_accesses[slot], values[slot]};
     }
     bool is_free(int slot) const { return values[slot] == nullptr; }
-    void forget(Bytes changed_end) {
-      for (Seen& each : seen) {
-        each.bytes = 0;
-        each.changed_end = std::max(each.changed_end, changed_end);
-      }
-    }
   };
 
   // A place in the map; invalidated by insert and erase.
@@ -90,8 +70,9 @@ class BlockMap {
 
   BlockMap(Bytes begin, Bytes end);
 
-  // The block that starts at `offset`.
+  // The block that starts at `offset`, and the one that contains it.
   Position find(Bytes offset) const;
+  Position find_containing(Bytes offset) const;
   Block at(Position position) const {
     return directory_[position.chunk].chunk->block(position.slot);
   }
@@ -124,9 +105,7 @@ class BlockMap {
         // `f` looks at the values, which have long left the caches.
         if (i + kAhead < chunk.count) __builtin_prefetch(chunk.values[i + kAhead]);
         if (chunk.is_free(i) || chunk.costs[i] == kBarrier) continue;
-        const Cost cost = f(chunk.values[i], chunk.costs[i]);
-        if (cost < chunk.costs[i]) chunk.forget(chunk.offsets[i] + chunk.bytes[i]);
-        chunk.costs[i] = cost;
+        chunk.costs[i] = f(chunk.values[i], chunk.costs[i]);
       }
     }
   }

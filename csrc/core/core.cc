@@ -36,7 +36,8 @@ Core::Core(const Config& config, Host* host)
       host_(host),
       arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
              config.partition ? Fit::kFromEnds : Fit::kBest),
-      small_(config.alignment) {
+      small_(config.alignment),
+      search_(goes_further()) {
   if (config.small_bytes <= 0) return;
   // One extent from the start, at the left end; its share of the budget stays small.
   const Bytes share = std::clamp<Bytes>(config.budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
@@ -154,6 +155,67 @@ Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
 
 Window Core::choose(Bytes bytes) {
   const int64_t begin_ns = now_ns();
+  int64_t num_looked = 0;
+  Window window = next_best(bytes, &num_looked);
+  if (window.empty()) {
+    window = search(bytes);
+    // A replay is tried again with everything moved together first.
+    const bool retried = materializing_ > 0 && goes_further() && host_->may_move();
+    if (window.empty() && !retried && unprotect_late()) window = search(bytes);
+    num_looked += arena_.blocks().size();
+  }
+  const int64_t elapsed_ns = now_ns() - begin_ns;
+  ++stats_.num_searches;
+  stats_.search_ns += elapsed_ns;
+  stats_.searched_blocks += num_looked;
+  events_.emit(EventKind::kSearch, num_looked, window.begin, bytes, elapsed_ns, 0, clock_, origin_);
+  return window;
+}
+
+// The cheapest of the runners-up, if it is still cheap; empty when there is none.
+Window Core::next_best(Bytes bytes, int64_t* num_looked) {
+  RunnersUp* runners_up = search_.runners_up(bytes);
+  if (runners_up == nullptr) return {};
+  join_sets();
+  std::vector<RankedWindow>& windows = runners_up->windows;
+  while (!windows.empty()) {
+    RankedWindow ranked = windows.back();
+    windows.pop_back();
+    Bytes room = 0;
+    const Window window = rescored(ranked.window.begin, bytes, &room, num_looked);
+    if (window.empty()) continue;
+    ranked.key = window_key(window.score, room, config_.excess);
+    if (ranked.key > runners_up->most_key) continue;
+    if (windows.empty() || ranked.key <= windows.back().key) return window;
+    runners_up->put_back(ranked);
+  }
+  return {};
+}
+
+// A window from the block that contains `begin` on, as the graph scores it now; empty when a barrier
+// is in the way.
+Window Core::rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked) {
+  const BlockMap& blocks = arena_.blocks();
+  BlockMap::Position position = blocks.find_containing(begin);
+  Window window;
+  window.begin = blocks.at(position).offset;
+  for (;; position = blocks.next(position)) {
+    const Block block = blocks.at(position);
+    Value* value = block.value;
+    ++*num_looked;
+    if (value == nullptr || !value->late) *room += block.bytes;
+    if (value != nullptr) {
+      if (value->locks > 0 || !value->is_evictable()) return {};
+      const Cost cost = value->late ? -moving_cost(value) : neighbourhood_cost(value, false);
+      window.score += static_cast<uint64_t>(score(cost, value->last_access, clock_));
+    }
+    window.end = block.offset + block.bytes;
+    if (*room >= bytes) return window;
+    if (!blocks.has_next(position)) return {};
+  }
+}
+
+Window Core::search(Bytes bytes) {
   hide_locked();
   Window window;
   if (config_.policy == Policy::kCoop && config_.window) {
@@ -163,12 +225,6 @@ Window Core::choose(Bytes bytes) {
   }
   if (goes_further() && config_.window && window.score > kOneScore) window = look_again(bytes);
   show_locked();
-  const int64_t elapsed_ns = now_ns() - begin_ns;
-  ++stats_.num_searches;
-  stats_.search_ns += elapsed_ns;
-  stats_.searched_blocks += arena_.blocks().size();
-  events_.emit(EventKind::kSearch, arena_.blocks().size(), window.begin, bytes, elapsed_ns, 0,
-               clock_, origin_);
   return window;
 }
 
@@ -177,12 +233,27 @@ Window Core::choose(Bytes bytes) {
 // its members are not all needed to recompute the value, nor were they all evicted at once. So the
 // graph is asked instead, as far as it is near.
 Window Core::look_again(Bytes bytes) {
-  constexpr size_t kNear = 256;
+  constexpr size_t kNear = 64;
+  constexpr Cost kInflated = 32;  // times its own cost; less cannot mislead by much
   arena_.rescore([&](const Value* value, Cost cost) {
+    if (value->late || cost <= kInflated * value->cost) return cost;
     return std::min(cost, exact_neighbourhood(value, kNear));
   });
   all_sets_changed_ = true;  // these are not kept up to date
   return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);
+}
+
+// Nothing fits as long as late values stay: those that are resident are evicted as all others from
+// now on. False when there are none.
+bool Core::unprotect_late() {
+  bool any = false;
+  for_each_block([&](const Block& block) {
+    if (block.is_free() || !block.value->late) return;
+    block.value->late = false;
+    refresh(block.value);
+    any = true;
+  });
+  return any;
 }
 
 // Locks change with every operator and searches are rare, so locks are put on the map for a search.
@@ -212,17 +283,22 @@ void Core::show_locked() {
 }
 
 void Core::evict_window(const Window& window) {
+  const bool may_move = host_->may_move();
   to_evict_.clear();
+  to_move_.clear();
   const BlockMap& blocks = arena_.blocks();
   BlockMap::Position position = blocks.find(window.begin);
   for (;;) {
     const Block& block = blocks.at(position);
     if (block.offset >= window.end) break;
-    if (!block.is_free()) to_evict_.push_back(block.value);
+    if (!block.is_free()) {
+      (may_move && block.value->late ? to_move_ : to_evict_).push_back(block.value);
+    }
     if (!blocks.has_next(position)) break;
     position = blocks.next(position);
   }
   for (Value* value : to_evict_) evict_value(value);
+  pack(to_move_);
 }
 
 void Core::evict_value(Value* value) {

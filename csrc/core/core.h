@@ -4,6 +4,7 @@
 // operator inside Host::replay. Everything locked stays where it is meanwhile.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <limits>
 #include <utility>
@@ -94,9 +95,9 @@ class Core {
 
   // The last resort, for an operator that did not fit and was aborted: moves its inputs together,
   // so that the room besides them is in one piece; the second time the gradients too; the third
-  // time everything else is evicted; the fourth time what is not much smaller than the bytes it
-  // wanted is placed at one end and the other in turn, until it ends. An attempt that changes
-  // nothing is passed over. True: it is worth trying again. `attempt` counts them, from 0. Other
+  // time everything but late values is evicted, the fourth time these too; the fifth time what is
+  // not much smaller than the bytes it wanted is placed at one end and the other in turn, until it
+  // ends. An attempt that changes nothing is passed over. True: it is worth trying again. `attempt` counts them, from 0. Other
   // roots stay where they are.
   bool make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt);
 
@@ -200,7 +201,12 @@ class Core {
   void free_block(Value* value);
   void release_block(Value* value);
   Window choose(Bytes bytes);
+  Window next_best(Bytes bytes, int64_t* num_looked);
+  Window rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked);
+  Window search(Bytes bytes);
   Window look_again(Bytes bytes);
+  bool protects_late() const { return goes_further() && config_.window; }
+  bool unprotect_late();
   void hide_locked();
   void show_locked();
   void move_block(Value* from, Value* to);
@@ -212,6 +218,8 @@ class Core {
   bool move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict);
   void gather_gradients();
   bool slide_down(Value* value, int64_t barrier_mark, bool evict);
+  void pack(const std::vector<Value*>& values);
+  void move_down(Value* value, Bytes to);
   bool move_above(Value* value, Bytes least);
   void move_aside(Value* value);
   void moved(Value* value, Bytes from, Bytes to);
@@ -250,6 +258,8 @@ class Core {
   void refresh(Value* value);
   void update_blocks();
   Cost score_cost(Value* value);
+  // Of a late value's block: it is moved. To copy it takes no longer than it took to make it.
+  static Cost moving_cost(const Value* value) { return -std::max(value->cost, 1.0); }
   bool scores_are_right();
   Cost exact_neighbourhood(const Value* value, size_t most);
 
@@ -324,6 +334,7 @@ class Core {
   int materializing_ = 0;
   std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
   std::vector<Value*> to_evict_;  // scratch of evict_window()
+  std::vector<Value*> to_move_;   // the same
   std::vector<Value*> walked_;    // scratch of exact_neighbourhood()
   struct Hidden {
     BlockMap::Position position;

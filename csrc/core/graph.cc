@@ -85,6 +85,7 @@ void Core::detach(Value* value) {
 void Core::set_record(Value* value, Record* record, size_t index) {
   value->record = record;
   value->cost = record->cost;
+  value->late = record->late && protects_late() && step_begin_serial_ == 0;
   value->output_index = static_cast<int32_t>(index);
   record->outputs[index] = value;
   ++record->num_live_outputs;
@@ -300,7 +301,7 @@ void Core::refresh_stale() {
   update_blocks();
   if (!marked) {
     arena_.rescore([&](Value* value, Cost cost) {
-      return value->beside.count > 0 ? score_cost(value) : cost;
+      return value->beside.count > 0 && !value->late ? score_cost(value) : cost;
     });
   }
   changed_sets_.clear();
@@ -338,7 +339,7 @@ void Core::update_blocks() {
         if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
       });
     }
-    arena_.set_cost(position, score_cost(value));
+    arena_.set_cost(position, value->late ? moving_cost(value) : score_cost(value));
     value->is_candidate = true;
   }
   stale_values_.clear();
@@ -413,7 +414,8 @@ bool Core::scores_are_right() {
   bool right = true;
   for_each_block([&](const Block& block) {
     if (block.is_free() || block.cost == kBarrier) return;
-    right &= block.cost == neighbourhood_cost(block.value, false);
+    const Value* value = block.value;
+    right &= block.cost == (value->late ? moving_cost(value) : neighbourhood_cost(value, false));
   });
   return right;
 }

@@ -68,6 +68,7 @@ struct alignas(64) Value {
   uint8_t stale = 0;          // what its block does not know yet: see Stale
   bool is_candidate = false;  // its block has a score: a window may contain it
   bool gradient = false;      // a root, but while it is being accumulated it may move
+  bool late = false;          // made in a backward pass: moved rather than evicted
 
   Storage* storage = nullptr;  // null once the storage died or was written again
   Record* record = nullptr;    // null: a root, or a temporary of the running operator
@@ -108,6 +109,7 @@ struct Record {
   Origin origin;
   Cost cost = 0;
   int64_t step = 0;
+  bool late = false;           // the operator ran in a backward pass
   Record* previous = nullptr;  // all live records in order of creation
   Record* next = nullptr;
 };

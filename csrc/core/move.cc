@@ -7,10 +7,20 @@
 
 namespace coop {
 
+namespace {
+
+// Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
+bool is_worth_moving(const Value* value, Bytes way) {
+  constexpr Bytes kMostPieces = 32;
+  return way * kMostPieces >= value->bytes;
+}
+
+}  // namespace
+
 bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   if (std::exchange(failed_, false)) return false;
   if (!config_.last_resort || !host_->may_move()) return false;
-  constexpr int kMostAttempts = 4;
+  constexpr int kMostAttempts = 5;
   while (++*attempt <= kMostAttempts) {
     bool changed = rearrange(inputs, num_inputs, *attempt);
     if (*attempt == kMostAttempts) {
@@ -43,6 +53,7 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
     to_evict_.clear();
     for_each_block([&](const Block& block) {
       if (block.is_free() || block.value->mark == mark || !is_movable(block.value)) return;
+      if (block.value->late && attempt == 3) return;
       to_evict_.push_back(block.value);
     });
     for (Value* value : to_evict_) evict_value(value);
@@ -53,11 +64,12 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
 
 // The same for a replay that did not fit. What waits for it, or is read by it, is locked only to be
 // resident, so it can be moved: first that, then the gradients too. Nothing is evicted but what is
-// in the way.
+// in the way. The third time late values are not protected any more.
 bool Core::make_room_for_replay(int* attempt) {
   if (failed_ || !goes_further() || !host_->may_move()) return false;
-  constexpr int kMostAttempts = 2;
+  constexpr int kMostAttempts = 3;
   while (++*attempt <= kMostAttempts) {
+    if (*attempt == kMostAttempts) return unprotect_late();
     // Any locks besides ours are of an operator that runs on another thread.
     std::unordered_map<Value*, int32_t> locks;
     for (Value* value : kept_) ++locks[value];
@@ -78,8 +90,8 @@ bool Core::make_room_for_replay(int* attempt) {
   return false;
 }
 
-// Slides values, which have the mark, down in the order of their addresses; with `gradients`, all
-// gradients that may be moved too. False when none has moved.
+// Slides values, which have the mark, and late ones down in the order of their addresses; with
+// `gradients`, all gradients that may be moved too. False when none has moved.
 bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict) {
   if (gradients && host_->may_move_gradients()) {
     for_each_block([&](const Block& block) {
@@ -91,6 +103,12 @@ bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradient
       values.push_back(value);
     });
   }
+  for_each_block([&](const Block& block) {
+    Value* value = block.value;
+    if (block.is_free() || !value->late || value->mark == mark || !is_movable(value)) return;
+    value->mark = mark;
+    values.push_back(value);
+  });
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
   bool moved = false;
@@ -122,9 +140,7 @@ bool Core::slide_down(Value* value, int64_t barrier_mark, bool evict) {
     }
     to = block.offset;
   }
-  // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
-  constexpr Bytes kMostPieces = 32;
-  if ((from - to) * kMostPieces < value->bytes) return false;
+  if (!is_worth_moving(value, from - to)) return false;
   to_evict_.clear();
   for (position = blocks.find(to);; position = blocks.next(position)) {
     const Block& block = blocks.at(position);
@@ -132,11 +148,33 @@ bool Core::slide_down(Value* value, int64_t barrier_mark, bool evict) {
     if (!block.is_free()) to_evict_.push_back(block.value);
   }
   for (Value* other : to_evict_) evict_value(other);
+  move_down(value, to);
+  return true;
+}
+
+// Moves values of a window, of which nothing else is left, to its low end, so that its room is in
+// one piece. Where that is not worth the while, one is evicted after all.
+void Core::pack(const std::vector<Value*>& values) {
+  const BlockMap& blocks = arena_.blocks();
+  for (Value* value : values) {
+    const BlockMap::Position position = blocks.find(value->offset);
+    if (!blocks.has_previous(position)) continue;
+    const Block below = blocks.at(blocks.previous(position));
+    if (!below.is_free()) continue;
+    if (is_worth_moving(value, below.bytes)) {
+      move_down(value, below.offset);
+    } else {
+      evict_value(value);
+    }
+  }
+}
+
+void Core::move_down(Value* value, Bytes to) {
+  const Bytes from = value->offset;
   emit(EventKind::kFree, value);
   arena_.free(from);
   arena_.place_at(value, to, value->bytes);
   moved(value, from, to);
-  return true;
 }
 
 // To a free block at or above `least`; false when there is none.

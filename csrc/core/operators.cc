@@ -199,7 +199,8 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       emit(EventKind::kRecord, value, static_cast<int64_t>(cost));
     }
     touch(value);
-    refresh(value);
+    // All that it was made from is resident, so no set is beside it yet.
+    if (value->is_evictable()) mark_stale(value, kStaleCost);
   };
   // Small values are roots from the start: they are never evicted.
   for (size_t i = 0; i < num_fresh; ++i) recorded(fresh[i]->value, i);

@@ -1,10 +1,8 @@
 #include "core/policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <utility>
-
-#include "core/check.h"
 
 namespace coop {
 
@@ -13,180 +11,129 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-12;  // more than a product with an inverse is off
 
-// One search for a window.
-class Pass {
- public:
-  Pass(const BlockMap& blocks, Bytes bytes, bool excess, double clock, double until, int slot,
-       std::vector<WindowEdge>* edges)
-      : blocks_(blocks),
-        bytes_(bytes),
-        excess_(excess),
-        clock_(clock),
-        until_(until),
-        slot_(slot),
-        edges_(edges->data()) {}
+// Both fit the signed type, to and from which the processor converts in one instruction.
+uint64_t whole(double score) { return static_cast<uint64_t>(static_cast<int64_t>(score)); }
 
-  // Looks at the most promising chunk first, then at those of which nothing is known or that may
-  // have a cheaper window than what was found.
-  Window run() {
-    int promising = -1;
-    Bytes changed_end = BlockMap::kNoChange;
-    for (int c = 0; c < blocks_.num_chunks(); ++c) {
-      const BlockMap::Chunk& chunk = blocks_.chunk(c);
-      if (chunk.num_candidates == 0) continue;
-      BlockMap::Seen& seen = chunk.seen[slot_];
-      changed_end = std::max(changed_end, std::exchange(seen.changed_end, BlockMap::kNoChange));
-      if (seen.bytes != bytes_ || seen.excess != excess_ || clock_ > seen.until ||
-          changed_end > chunk.offsets[0] - bytes_) {
-        seen.bytes = 0;
-      } else if (promising < 0 || seen.least < blocks_.chunk(promising).seen[slot_].least) {
-        promising = c;
-      }
-    }
-    if (promising >= 0) look_and_remember(promising);
-    for (int c = 0; c < blocks_.num_chunks(); ++c) {
-      const BlockMap::Chunk& chunk = blocks_.chunk(c);
-      if (chunk.num_candidates == 0 || c == promising) continue;
-      const BlockMap::Seen& seen = chunk.seen[slot_];
-      if (seen.bytes == 0 || seen.least <= best_key_) look_and_remember(c);
-    }
-    return best_;
+// What windows are compared by, their key, is power / divisor.
+double power(uint64_t score, bool excess) {
+  const auto sum = static_cast<double>(static_cast<int64_t>(score));
+  return excess ? sum * sum : sum;
+}
+double divisor(Bytes room, bool excess) { return excess ? static_cast<double>(room) : 1.0; }
+
+// Windows that do not overlap: of those that do, the cheapest. They come in order of their ends.
+void add_separate(const RankedWindow& ranked, std::vector<RankedWindow>* windows) {
+  if (windows->empty() || windows->back().window.end <= ranked.window.begin) {
+    windows->push_back(ranked);
+  } else if (ranked.key < windows->back().key) {
+    windows->back() = ranked;
   }
+}
 
-  // The same without anything remembered, for checks.
-  Window run_afresh() {
-    for (int c = 0; c < blocks_.num_chunks(); ++c) look_at(c);
-    return best_;
-  }
-
- private:
+// Two pointers over all blocks. With `separate`, lists windows that do not overlap, too.
+Window find_cheapest(const BlockMap& blocks, Bytes bytes, double clock, bool excess,
+                     WindowEdge* edges, std::vector<RankedWindow>* separate) {
+  Window best;
+  double best_key = kInfinity;
+  double best_at_most = kInfinity;  // the same, for what was not divided exactly
   // Blocks since the last barrier: the edges before them and after the last one. [low, high) are
   // the current window.
-  struct Run {
-    size_t low = 0;
-    size_t high = 0;
-    uint64_t total = 0;
-    uint64_t later = 0;
-  };
-
-  void look_and_remember(int c) {
-    blocks_.chunk(c).seen[slot_] = {bytes_, excess_, until_, look_at(c), BlockMap::kNoChange};
-  }
-
-  // Compares all windows that end in the chunk. Returns the least key one will have at `until`.
-  double look_at(int c) {
-    const BlockMap::Chunk& chunk = blocks_.chunk(c);
-    if (next_ != c) start_before(c);
-    next_ = c + 1;
+  size_t low = 0;
+  size_t high = 0;
+  Bytes room = 0;
+  uint64_t total = 0;
+  Bytes inverse_of = 0;
+  double inverse = 0;
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    const BlockMap::Chunk& chunk = blocks.chunk(c);
+    if (chunk.num_candidates == 0) {
+      low = high = 0;
+      continue;
+    }
     // On their own, so that the compiler divides for several blocks at once.
     double scores[BlockMap::kChunkBlocks];
-    double later[BlockMap::kChunkBlocks];
     for (int i = 0; i < chunk.count; ++i) {
-      scores[i] = score(chunk.costs[i], chunk.last_accesses[i], clock_);
+      scores[i] = score(std::abs(chunk.costs[i]), chunk.last_accesses[i], clock);
     }
-    for (int i = 0; i < chunk.count; ++i) {
-      later[i] = score(chunk.costs[i], chunk.last_accesses[i], until_);
-    }
-    double least = kInfinity;
-    Bytes inverse_of = 0;
-    double inverse = 0;
-    Run run = run_;
     for (int i = 0; i < chunk.count; ++i) {
       if (chunk.costs[i] == kBarrier) {
-        run.low = run.high = 0;
+        low = high = 0;
         continue;
       }
       const Bytes end = chunk.offsets[i] + chunk.bytes[i];
-      append(run, chunk.offsets[i], end, scores[i], later[i]);
-      while (end - edges_[run.low + 1].offset >= bytes_) ++run.low;
-      const WindowEdge& begin = edges_[run.low];
-      const Bytes window_bytes = end - begin.offset;
-      if (window_bytes < bytes_) continue;
-      if (window_bytes != inverse_of) {  // most are as large as the last one
-        inverse_of = window_bytes;
-        inverse = 1 / divisor(window_bytes);
+      if (high == 0) edges[0] = {chunk.offsets[i], room, total};
+      room += chunk.costs[i] < 0 ? 0 : chunk.bytes[i];
+      total += whole(scores[i]);
+      edges[++high] = {end, room, total};
+      while (room - edges[low + 1].room >= bytes) ++low;
+      const WindowEdge& begin = edges[low];
+      const Bytes window_room = room - begin.room;
+      if (window_room < bytes) continue;
+      if (window_room != inverse_of) {  // most are as large as the last one
+        inverse_of = window_room;
+        inverse = 1 / divisor(window_room, excess);
       }
-      least = std::min(least, power(run.later - begin.later) * inverse);
-      const double window_power = power(run.total - begin.total);
-      if (window_power * inverse > best_at_most_) [[likely]]
+      const double window_power = power(total - begin.total, excess);
+      const Window window{begin.offset, end, total - begin.total};
+      if (separate != nullptr) add_separate({window, window_power * inverse}, separate);
+      if (window_power * inverse > best_at_most) [[likely]]
         continue;
-      const double window_key = window_power / divisor(window_bytes);
-      if (window_key < best_key_ || (window_key == best_key_ && end < best_.end)) {
-        best_key_ = window_key;
-        best_at_most_ = window_key * (1 + kRounding);
-        best_ = {begin.offset, end, run.total - begin.total};
-      }
-    }
-    run_ = run;
-    return least * (1 - kRounding);
-  }
-
-  // A window that ends in the chunk may begin before it.
-  void start_before(int c) {
-    run_.low = run_.high = 0;
-    BlockMap::Position position{c, 0};
-    const Block first = blocks_.at(position);
-    if (first.cost == kBarrier) return;
-    while (blocks_.has_previous(position)) {
-      const BlockMap::Position previous = blocks_.previous(position);
-      const Block block = blocks_.at(previous);
-      if (block.cost == kBarrier) break;
-      position = previous;
-      if (block.offset <= first.offset + first.bytes - bytes_) break;
-    }
-    for (; position.chunk < c; position = blocks_.next(position)) {
-      const Block block = blocks_.at(position);
-      append(run_, block.offset, block.offset + block.bytes,
-             score(block.cost, block.last_access, clock_),
-             score(block.cost, block.last_access, until_));
+      const double key = window_power / divisor(window_room, excess);
+      if (key >= best_key) continue;
+      best_key = key;
+      best_at_most = key * (1 + kRounding);
+      best = window;
     }
   }
-
-  void append(Run& run, Bytes offset, Bytes end, double score, double later) {
-    if (run.high == 0) edges_[0] = {offset, run.total, run.later};
-    run.total += whole(score);
-    run.later += whole(later);
-    edges_[++run.high] = {end, run.total, run.later};
-  }
-
-  // Both fit the signed type, to and from which the processor converts in one instruction.
-  static uint64_t whole(double score) { return static_cast<uint64_t>(static_cast<int64_t>(score)); }
-  // What windows are compared by, their key, is power / divisor.
-  double power(uint64_t score) const {
-    const auto sum = static_cast<double>(static_cast<int64_t>(score));
-    return excess_ ? sum * sum : sum;
-  }
-  double divisor(Bytes bytes) const { return excess_ ? static_cast<double>(bytes) : 1.0; }
-
-  const BlockMap& blocks_;
-  const Bytes bytes_;
-  const bool excess_;
-  const double clock_;
-  const double until_;
-  const int slot_;
-  WindowEdge* const edges_;
-  Run run_;
-  int next_ = 0;  // the chunk that follows the last block appended
-  Window best_;
-  double best_key_ = kInfinity;
-  double best_at_most_ = kInfinity;  // the same, for what was not divided exactly
-};
+  return best;
+}
 
 }  // namespace
 
+double window_key(uint64_t score, Bytes room, bool excess) {
+  return power(score, excess) / divisor(room, excess);
+}
+
 Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
-  // What is found out should hold for the next few searches; the longer, the less it says.
-  constexpr double kSearches = 4;
-  constexpr double kAveraged = 8;
-  advance_ += (std::max(clock - last_clock_, 0.0) - advance_) / kAveraged;
-  last_clock_ = clock;
-  const double until = clock + kSearches * advance_;
-  if (std::exchange(last_bytes_, bytes) != bytes) slot_ = 1 - slot_;
   edges_.resize(static_cast<size_t>(blocks.size()) + 1);
-  const Window found = Pass(blocks, bytes, excess, clock, until, slot_, &edges_).run();
-  COOP_DEBUG_ASSERT(found ==
-                    Pass(blocks, bytes, excess, clock, until, slot_, &edges_).run_afresh());
-  return found;
+  // In a small map a search takes less time than what is remembered would save.
+  constexpr int64_t kManyBlocks = 1024;
+  if (!remembers_ || blocks.size() < kManyBlocks) {
+    return find_cheapest(blocks, bytes, clock, excess, edges_.data(), nullptr);
+  }
+  constexpr size_t kMost = 64;
+  constexpr double kTolerance = 1.5;
+  // Not the one of the size that was asked for last: two sizes often take turns.
+  if (runners_up_[last_].bytes != bytes) last_ = 1 - last_;
+  RunnersUp& found = runners_up_[last_];
+  found.bytes = bytes;
+  std::vector<RankedWindow>& windows = found.windows;
+  windows.clear();
+  const Window best = find_cheapest(blocks, bytes, clock, excess, edges_.data(), &windows);
+  auto cheaper = [](const RankedWindow& a, const RankedWindow& b) { return a.key < b.key; };
+  if (windows.size() > kMost) {
+    std::nth_element(windows.begin(), windows.begin() + kMost, windows.end(), cheaper);
+    windows.resize(kMost);
+  }
+  std::sort(windows.rbegin(), windows.rend(), cheaper);
+  if (windows.empty()) return best;
+  found.most_key = std::min(windows.front().key, windows.back().key * kTolerance);
+  std::erase_if(windows, [&](const RankedWindow& each) {
+    return each.window.begin < best.end && each.window.end > best.begin;
+  });
+  return best;
+}
+
+RunnersUp* Search::runners_up(Bytes bytes) {
+  for (RunnersUp& each : runners_up_) {
+    if (each.bytes == bytes && !each.windows.empty()) return &each;
+  }
+  return nullptr;
+}
+
+void RunnersUp::put_back(const RankedWindow& ranked) {
+  const auto dearer = [](const RankedWindow& a, const RankedWindow& b) { return a.key > b.key; };
+  windows.insert(std::upper_bound(windows.begin(), windows.end(), ranked, dearer), ranked);
 }
 
 Window Search::cheapest_block(const BlockMap& blocks, bool count_free_neighbours,

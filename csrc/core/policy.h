@@ -30,31 +30,52 @@ struct Window {
   bool operator==(const Window& other) const = default;
 };
 
+// What windows are compared by: the less, the cheaper.
+double window_key(uint64_t score, Bytes room, bool excess);
+
 // Where a block ends and the next one begins.
 struct WindowEdge {
   Bytes offset;
+  Bytes room;      // bytes of the blocks before it that are free or evicted
   uint64_t total;  // scores of the blocks before it, modulo 2^64: the difference of two is exact
-  uint64_t later;  // the same as they will be
+};
+
+struct RankedWindow {
+  Window window;
+  double key;
+};
+
+// Windows that a search found besides the cheapest one. Scores change meanwhile, so one is scored
+// again before it is taken.
+struct RunnersUp {
+  Bytes bytes = 0;  // that were asked for
+  double most_key;  // dearer ones are not taken: a search might find a cheaper one
+  std::vector<RankedWindow> windows;  // the cheapest last; none overlaps another
+
+  void put_back(const RankedWindow& ranked);
 };
 
 class Search {
  public:
-  // The cheapest window of at least `bytes`: two pointers, over the chunks where it may be
-  // (decision 0005). Ties go to the lowest address. Coop. With `excess`, bytes beyond those asked
-  // for are worth something, because the next request finds them free: score / sqrt(bytes) is
-  // compared (decision 0004).
+  explicit Search(bool remembers = false) : remembers_(remembers) {}
+
+  // The cheapest window with room for at least `bytes`: two pointers over all blocks. Ties go to
+  // the lowest address. Coop. What is moved and not evicted is no room. With `excess`, bytes beyond
+  // those asked for are worth something, because the next request finds them free: score /
+  // sqrt(room) is compared (decision 0004).
   Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess);
+  // What is left of those that the last searches for so many bytes have found besides; null: none.
+  RunnersUp* runners_up(Bytes bytes);
 
   // The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the
   // free bytes beside it count as its own, DTE. Ties go to the lowest address.
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;
 
  private:
+  const bool remembers_;
   std::vector<WindowEdge> edges_;  // scratch
-  Bytes last_bytes_ = 0;
-  double last_clock_ = 0;
-  double advance_ = 0;  // of the clock from search to search, on average
-  int slot_ = 0;        // of Chunk::seen: searches of two sizes often take turns
+  RunnersUp runners_up_[2];
+  int last_ = 0;
 };
 
 }  // namespace coop

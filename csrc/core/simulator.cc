@@ -140,6 +140,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
   record->op = &op;
   record->index = index;
   record->number = ++num_executed_;
+  record->late = trace.tells_backward && op.backward;
   std::vector<Storage*> fresh(op.outputs.size(), nullptr);
   for (int attempt = 0;;) {
     bool repeatable = true;

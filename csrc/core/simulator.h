@@ -71,6 +71,7 @@ struct TraceEntry {
 struct Trace {
   std::vector<TraceEntry> entries;
   std::deque<TraceOperator> operators;  // records point at them, so they must not move
+  bool tells_backward = false;          // some are said not to be part of a backward pass
 };
 
 struct SimulationResult {

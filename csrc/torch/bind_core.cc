@@ -125,6 +125,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
   entry.moved_bytes = moved_bytes;
   entry.half = half;
   entry.backward = backward;
+  trace.tells_backward |= !backward;
   trace.entries.push_back(
       {TraceEntry::Kind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
 }

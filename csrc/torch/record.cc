@@ -1,5 +1,6 @@
 // What is kept of an operator that ran, and running it again.
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <functional>
 #include <optional>
@@ -122,6 +123,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->flags = Flags::current(call.info->expensive);
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
+  frozen->late = torch::autograd::get_current_node() != nullptr;
   frozen->num_fresh = call.fresh.size();
   const std::vector<Write>& writes = call.operation.writes;
   for (const TensorArgument& tensor : call.tensors) {
