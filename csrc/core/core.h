@@ -224,6 +224,8 @@ class Core {
   // graph (graph.cc)
   Value* new_value(Bytes bytes);
   void recycle(Value* value);
+  Storage* new_storage(Bytes bytes, Value* value);
+  void recycle(Storage* storage) { unused_storages_.push_back(storage); }
   void attach(Value* value, Storage* storage);
   void detach(Value* value);
   void set_record(Value* value, Record* record, size_t index);
@@ -297,7 +299,9 @@ class Core {
   Side next_end_ = Side::kRight;
 
   std::deque<Value> values_;
-  std::vector<int32_t> unused_values_;
+  std::vector<Value*> unused_values_;
+  std::deque<Storage> storages_;
+  std::vector<Storage*> unused_storages_;
   int64_t next_serial_ = 0;
   int64_t mark_ = 0;
   Value* first_recorded_ = nullptr;

@@ -20,7 +20,7 @@ void Core::unlock(Value* value) {
   last->lock_index = value->lock_index;
   locked_.pop_back();
   value->lock_index = -1;
-  reconsider(value);
+  if (value->storage == nullptr) reconsider(value);
 }
 
 void Core::keep(Value* value) {
@@ -172,7 +172,7 @@ void Core::replay(Value* wanted) {
 void Core::adopt(Value* value, Storage* fresh, bool wanted) {
   Value* content = fresh->value;
   detach(content);
-  delete fresh;
+  recycle(fresh);
   const bool take = value != nullptr && !value->is_resident() &&
                     (wanted || value->storage != nullptr || value->locks > 0);
   if (take) {
@@ -195,12 +195,9 @@ Storage* Core::take_for_write(Value* value, const Record& record) {
     copy_content(value, copy->value, value->bytes);
     return copy;
   }
-  auto* storage = new Storage();
-  storage->core = this;
-  storage->bytes = value->bytes;
   Value* content = new_value(value->bytes);
+  Storage* storage = new_storage(value->bytes, content);
   move_block(value, content);
-  attach(content, storage);
   absent(value);
   return storage;
 }

@@ -3,6 +3,8 @@
 #include <ATen/Operators.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -53,15 +55,58 @@ c10::Device device_of(const T&) {
   return c10::kCPU;
 }
 
-c10::IValue frozen(const at::Tensor&) { return {}; }
-c10::IValue frozen(const std::optional<at::Tensor>&) { return {}; }
-c10::IValue frozen(const at::ITensorListRef&) {
-  return c10::impl::GenericList(c10::TensorType::get());
+// A list of torch's takes three allocations, and the same few (a stride, a padding) come with every
+// operator. Nobody writes to an argument, so equal lists may be one.
+c10::IValue boxed(c10::IntArrayRef list) {
+  constexpr size_t kMost = 4;
+  struct Entry {
+    std::array<int64_t, kMost> items{};
+    size_t size = 0;
+    c10::IValue boxed;  // None: not used yet
+  };
+  static thread_local std::array<Entry, 64> cache;
+  if (list.size() > kMost) return list;
+  uint64_t hash = list.size();
+  for (const int64_t item : list) hash = (hash + static_cast<uint64_t>(item)) * 0x9E3779B97F4A7C15;
+  Entry& entry = cache[hash >> 58];
+  if (entry.boxed.isNone() || entry.size != list.size() ||
+      !std::equal(list.begin(), list.end(), entry.items.begin())) {
+    entry.size = list.size();
+    std::copy(list.begin(), list.end(), entry.items.begin());
+    entry.boxed = list;
+  }
+  return entry.boxed;
+}
+c10::IValue boxed(c10::SymIntArrayRef list) {
+  if (const auto integers = c10::asIntArrayRefSlowOpt(list)) return boxed(*integers);
+  return list;
+}
+template <typename T>
+c10::IValue boxed(const c10::OptionalArrayRef<T>& list) {
+  return list.has_value() ? boxed(*list) : c10::IValue();
+}
+c10::IValue boxed(const std::array<bool, 3>& mask) {
+  static thread_local std::array<c10::IValue, 8> cache;
+  c10::IValue& entry = cache[mask[0] + 2 * mask[1] + 4 * mask[2]];
+  if (entry.isNone()) entry = mask;
+  return entry;
+}
+template <typename T>
+c10::IValue boxed(const T& argument) {
+  return argument;
+}
+
+using Frozen = c10::SmallVectorImpl<c10::IValue>;
+
+void freeze_into(Frozen*, const at::Tensor&) {}
+void freeze_into(Frozen*, const std::optional<at::Tensor>&) {}
+void freeze_into(Frozen* frozen, const at::ITensorListRef&) {
+  frozen->emplace_back(c10::impl::GenericList(c10::TensorType::get()));
 }
 template <typename T>
   requires(!kIsTensorList<T>)
-c10::IValue frozen(const T& argument) {
-  return argument;
+void freeze_into(Frozen* frozen, const T& argument) {
+  frozen->push_back(boxed(argument));
 }
 
 // --- the operator --------------------------------------------------------------------------------
@@ -102,7 +147,7 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
   c10::IValue argument(size_t wanted) const override {
     c10::IValue result;
     for_each([&](const auto& argument, int32_t index) {
-      if (static_cast<size_t>(index) == wanted) result = argument;
+      if (static_cast<size_t>(index) == wanted) result = boxed(argument);
     });
     return result;
   }
@@ -116,7 +161,7 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
   }
 
   void freeze(c10::SmallVectorImpl<c10::IValue>* arguments) const override {
-    for_each([&](const auto& argument, int32_t) { arguments->push_back(frozen(argument)); });
+    for_each([&](const auto& argument, int32_t) { freeze_into(arguments, argument); });
   }
 
   void run(c10::DispatchKeySet keys) override {
