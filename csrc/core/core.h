@@ -247,7 +247,8 @@ class Core {
   }
   void touch(Value* value) {
     value->last_access = clock_;
-    if (value->arena == &arena_) mark_stale(value, kStaleAccess);
+    // No search looks at a root, and what gets a record is marked then.
+    if (value->record != nullptr && value->arena == &arena_) mark_stale(value, kStaleAccess);
   }
   void refresh(Value* value);
   void update_blocks();

@@ -81,7 +81,7 @@ struct Call {
   std::vector<TensorArgument> tensors;
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
   Dimensions before_dimensions;
-  std::vector<Storage*> storages;    // inputs in the arena
+  std::vector<Storage*> storages;  // inputs in the arena
   Operation operation;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen

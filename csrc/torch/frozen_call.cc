@@ -4,8 +4,6 @@
 
 #include <new>
 
-#include "core/prefetch.h"
-
 namespace coop {
 
 namespace {
@@ -25,7 +23,7 @@ FrozenCall* RecordPool::make(const c10::OperatorHandle& op) {
   } else {
     memory = unused_.back();
     unused_.pop_back();
-    if (!unused_.empty()) prefetch_for_write(unused_.back(), sizeof(FrozenCall));
+    if (!unused_.empty()) unused_.back()->prefetch();
   }
   return new (memory) FrozenCall(op);
 }

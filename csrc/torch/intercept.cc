@@ -8,6 +8,7 @@
 #include <chrono>
 #include <typeinfo>
 
+#include "core/prefetch.h"
 #include "torch/engine.h"
 #include "torch/running.h"
 #include "torch/source.h"
@@ -269,6 +270,8 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
   }
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
+  // begin() will lock it.
+  if (entry.storage != nullptr) prefetch_for_write(entry.storage->value, sizeof(Value));
   entry.storage_bytes = entry.impl->nbytes();
   entry.dense = tensor.is_non_overlapping_and_dense();
   const int64_t numel = tensor.numel();

@@ -117,7 +117,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
-  frozen->flags = Flags::current(call.info->expensive);
+  frozen->flags = Flags::current(call.info->expensive, memory_->device().is_cuda());
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());

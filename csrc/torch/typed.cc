@@ -10,6 +10,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "torch/engine.h"
 
@@ -28,6 +29,10 @@ void visit(const at::Tensor& tensor, int32_t argument, Invocation::Visitor visit
 }
 void visit(const std::optional<at::Tensor>& tensor, int32_t argument, Invocation::Visitor visitor) {
   if (tensor.has_value()) visitor(*tensor, argument, -1);
+}
+void visit(at::TensorList list, int32_t argument, Invocation::Visitor visitor) {
+  int32_t index = 0;
+  for (const at::Tensor& tensor : list) visitor(tensor, argument, index++);
 }
 void visit(const at::ITensorListRef& list, int32_t argument, Invocation::Visitor visitor) {
   int32_t index = 0;
@@ -167,7 +172,9 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
   void run(c10::DispatchKeySet keys) override {
     std::apply(
         [&](auto&... argument) {
-          if constexpr (std::is_reference_v<Result>) {
+          if constexpr (std::is_void_v<Result>) {
+            Op::redispatch(keys, argument...);
+          } else if constexpr (std::is_reference_v<Result>) {
             result_ = &Op::redispatch(keys, argument...);
           } else {
             result_ = Op::redispatch(keys, argument...);
@@ -176,14 +183,18 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
         arguments_);
   }
 
-  void for_each_result(ResultVisitor visitor) const override { visit_result(*result_, visitor); }
+  void for_each_result(ResultVisitor visitor) const override {
+    if constexpr (!std::is_void_v<Result>) visit_result(*result_, visitor);
+  }
 
   void reset() override { result_ = {}; }
 
  private:
-  // An operator that works in place returns its argument.
-  using Kept = std::conditional_t<std::is_reference_v<Result>, std::remove_reference_t<Result>*,
-                                  std::optional<Result>>;
+  // An operator that works in place returns its argument, one on lists nothing.
+  using Kept = std::conditional_t<
+      std::is_void_v<Result>, std::monostate,
+      std::conditional_t<std::is_reference_v<Result>, std::remove_reference_t<Result>*,
+                         std::optional<Result>>>;
 
   explicit Typed(Arguments&... arguments) : arguments_(arguments...) {}
 
@@ -200,7 +211,7 @@ class Typed<Op, Result(Arguments...)> final : public Invocation {
   Result take_result() {
     if constexpr (std::is_reference_v<Result>) {
       return *result_;
-    } else {
+    } else if constexpr (!std::is_void_v<Result>) {
       return *std::move(result_);
     }
   }
@@ -221,20 +232,21 @@ void take(torch::Library& library) {
 
 TORCH_LIBRARY_IMPL(aten, Fake, m) {
   namespace ops = at::_ops;
-  take<ops::_log_softmax, ops::_log_softmax_backward_data, ops::_scaled_dot_product_cudnn_attention,
-       ops::_scaled_dot_product_cudnn_attention_backward,
+  take<ops::_fused_adamw_, ops::_log_softmax, ops::_log_softmax_backward_data,
+       ops::_scaled_dot_product_cudnn_attention, ops::_scaled_dot_product_cudnn_attention_backward,
        ops::_scaled_dot_product_efficient_attention,
        ops::_scaled_dot_product_efficient_attention_backward,
        ops::_scaled_dot_product_flash_attention, ops::_scaled_dot_product_flash_attention_backward,
        ops::_softmax, ops::_softmax_backward_data, ops::_to_copy, ops::add_Tensor, ops::add__Tensor,
        ops::addmm, ops::bmm, ops::cat, ops::clone, ops::convolution, ops::convolution_backward,
        ops::copy_, ops::cudnn_batch_norm, ops::cudnn_batch_norm_backward, ops::detach,
-       ops::div_Tensor, ops::embedding, ops::embedding_dense_backward, ops::fill__Scalar, ops::gelu,
-       ops::gelu_backward, ops::mean_dim, ops::mm, ops::mul_Tensor, ops::mul__Tensor,
+       ops::div_Tensor, ops::div__Scalar, ops::empty_memory_format, ops::embedding,
+       ops::embedding_dense_backward, ops::fill__Scalar, ops::gelu, ops::gelu_backward,
+       ops::mean_dim, ops::mm, ops::mul_Scalar, ops::mul_Tensor, ops::mul__Tensor,
        ops::native_batch_norm, ops::native_batch_norm_backward, ops::native_dropout,
        ops::native_dropout_backward, ops::native_layer_norm, ops::native_layer_norm_backward,
        ops::relu, ops::relu_, ops::sigmoid, ops::sigmoid_backward, ops::silu, ops::silu_backward,
-       ops::sub_Tensor, ops::sum_dim_IntList, ops::tanh, ops::tanh_backward,
+       ops::stack, ops::sub_Tensor, ops::sum_dim_IntList, ops::tanh, ops::tanh_backward,
        ops::threshold_backward, ops::zero_>(m);
 }
 
