@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/check.h"
 #include "core/events.h"
 #include "core/graph.h"
 #include "core/neighbourhood.h"
@@ -266,8 +267,21 @@ class Core {
   void keep_private_copy(Storage* storage);
 
   // materializer (materialize.cc)
-  void lock(Value* value);
-  void unlock(Value* value);
+  void lock(Value* value) {
+    if (value->locks++ > 0) return;
+    value->lock_index = static_cast<int32_t>(locked_.size());
+    locked_.push_back(value);
+  }
+  void unlock(Value* value) {
+    COOP_DEBUG_ASSERT(value->locks > 0);
+    if (--value->locks > 0) return;
+    Value* last = locked_.back();
+    locked_[value->lock_index] = last;
+    last->lock_index = value->lock_index;
+    locked_.pop_back();
+    value->lock_index = -1;
+    if (value->storage == nullptr) reconsider(value);
+  }
   void keep(Value* value);
   void let_go(size_t base);
   void make_resident(Value* const* values, size_t num_values);

@@ -6,23 +6,6 @@
 
 namespace coop {
 
-void Core::lock(Value* value) {
-  if (value->locks++ > 0) return;
-  value->lock_index = static_cast<int32_t>(locked_.size());
-  locked_.push_back(value);
-}
-
-void Core::unlock(Value* value) {
-  COOP_DEBUG_ASSERT(value->locks > 0);
-  if (--value->locks > 0) return;
-  Value* last = locked_.back();
-  locked_[value->lock_index] = last;
-  last->lock_index = value->lock_index;
-  locked_.pop_back();
-  value->lock_index = -1;
-  if (value->storage == nullptr) reconsider(value);
-}
-
 void Core::keep(Value* value) {
   lock(value);
   kept_.push_back(value);

@@ -181,7 +181,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const Invocation& invocation);
   void run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation);
-  void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index);
+  void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
+                  bool written);
   bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const Invocation& invocation);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,

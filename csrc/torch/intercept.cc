@@ -195,13 +195,7 @@ void Engine::gather(Call& call, const Invocation& invocation) {
     writes = training.isBool() && training.toBool();
   }
   invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
-    const size_t first = call.tensors.size();
-    add_tensor(call, tensor, argument, list_index);
-    if (!writes || !info.writes[argument]) return;
-    for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
-    if (list_index < 0) {
-      call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
-    }
+    add_tensor(call, tensor, argument, list_index, writes && info.writes[argument]);
   });
   if (info.dropout_argument >= 0 && invocation.argument(info.dropout_argument).toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
@@ -238,23 +232,25 @@ size_t end_bytes(const at::Tensor& tensor, int64_t numel, bool dense) {
 
 }  // namespace
 
-void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
-                        int32_t list_index) {
+void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
+                        bool written) {
   TensorArgument& entry = call.tensors.emplace_back();
   entry.argument = argument;
   entry.list_index = list_index;
+  entry.written = written;
   if (!tensor.defined()) return;
+  if (written && list_index < 0) entry.parameter = tensor.requires_grad() && tensor.is_leaf();
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
     // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
     call.understood = false;
     if (tensor.layout() == c10::kSparse) {
-      add_tensor(call, tensor._indices(), argument, list_index);
-      add_tensor(call, tensor._values(), argument, list_index);
+      add_tensor(call, tensor._indices(), argument, list_index, written);
+      add_tensor(call, tensor._values(), argument, list_index, written);
     } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
       const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_tensor(call, compressed, argument, list_index);
-      add_tensor(call, plain, argument, list_index);
-      add_tensor(call, tensor.values(), argument, list_index);
+      add_tensor(call, compressed, argument, list_index, written);
+      add_tensor(call, plain, argument, list_index, written);
+      add_tensor(call, tensor.values(), argument, list_index, written);
     } else if (tensor.has_storage()) {
       entry.impl = tensor.storage().unsafeGetStorageImpl();
       entry.storage = find(entry.impl);
