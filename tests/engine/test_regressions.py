@@ -50,7 +50,7 @@ def written_through_numpy() -> list[Tensor]:
 
 def products_after_their_precision_changed() -> list[Tensor]:
     """With the precision of one kind of device set, every product was an error."""
-    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    products = torch.backends.mkldnn.matmul
     live = products.fp32_precision
     try:
         products.fp32_precision = "bf16"
