@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <utility>
 
 #include "core/check.h"
@@ -54,13 +53,9 @@ Core::~Core() = default;
 Storage* Core::allocate(Bytes bytes, Side side) {
   Value* value = new_value(arena_.rounded(bytes));
   place(value, bytes, bytes <= config_.small_bytes, side);
-  auto storage = std::make_unique<Storage>();
-  storage->core = this;
-  storage->bytes = bytes;
-  storage->value = value;
-  value->storage = storage.get();
+  Storage* storage = new_storage(bytes, value);
   COOP_DEBUG_ASSERT(is_valid());
-  return storage.release();
+  return storage;
 }
 
 // Gives the value a block, or recycles it and throws. `bytes` as asked for.
@@ -391,11 +386,7 @@ Storage* Core::add_external(void* address, Bytes bytes) {
   Value* value = new_value(arena_.rounded(bytes));
   value->offset = 0;
   value->external = address;
-  auto* storage = new Storage();
-  storage->core = this;
-  storage->bytes = bytes;
-  attach(value, storage);
-  return storage;
+  return new_storage(bytes, value);
 }
 
 void Core::storage_died(Storage* storage) {
@@ -405,7 +396,7 @@ void Core::storage_died(Storage* storage) {
   }
   Value* value = storage->value;
   detach(value);
-  delete storage;
+  recycle(storage);
   reconsider(value);
   COOP_DEBUG_ASSERT(is_valid());
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/check.h"
 #include "core/events.h"
 #include "core/graph.h"
 #include "core/neighbourhood.h"
@@ -232,6 +233,8 @@ class Core {
   // graph (graph.cc)
   Value* new_value(Bytes bytes);
   void recycle(Value* value);
+  Storage* new_storage(Bytes bytes, Value* value);
+  void recycle(Storage* storage) { unused_storages_.push_back(storage); }
   void attach(Value* value, Storage* storage);
   void detach(Value* value);
   void set_record(Value* value, Record* record, size_t index);
@@ -253,7 +256,8 @@ class Core {
   }
   void touch(Value* value) {
     value->last_access = clock_;
-    if (value->arena == &arena_) mark_stale(value, kStaleAccess);
+    // No search looks at a root, and what gets a record is marked then.
+    if (value->record != nullptr && value->arena == &arena_) mark_stale(value, kStaleAccess);
   }
   void refresh(Value* value);
   void update_blocks();
@@ -273,8 +277,21 @@ class Core {
   void keep_private_copy(Storage* storage);
 
   // materializer (materialize.cc)
-  void lock(Value* value);
-  void unlock(Value* value);
+  void lock(Value* value) {
+    if (value->locks++ > 0) return;
+    value->lock_index = static_cast<int32_t>(locked_.size());
+    locked_.push_back(value);
+  }
+  void unlock(Value* value) {
+    COOP_DEBUG_ASSERT(value->locks > 0);
+    if (--value->locks > 0) return;
+    Value* last = locked_.back();
+    locked_[value->lock_index] = last;
+    last->lock_index = value->lock_index;
+    locked_.pop_back();
+    value->lock_index = -1;
+    if (value->storage == nullptr) reconsider(value);
+  }
   void keep(Value* value);
   void let_go(size_t base);
   void make_resident(Value* const* values, size_t num_values);
@@ -307,7 +324,9 @@ class Core {
   Side next_end_ = Side::kRight;
 
   std::deque<Value> values_;
-  std::vector<int32_t> unused_values_;
+  std::vector<Value*> unused_values_;
+  std::deque<Storage> storages_;
+  std::vector<Storage*> unused_storages_;
   int64_t next_serial_ = 0;
   int64_t mark_ = 0;
   Value* first_recorded_ = nullptr;

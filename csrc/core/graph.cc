@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/core.h"
+#include "core/prefetch.h"
 
 namespace coop {
 
@@ -28,27 +29,31 @@ void for_each_neighbour(const Value* value, F&& f) {
   }
 }
 
+// What unlinking a record touches of it, when it has few inputs.
+constexpr size_t kUnlinkedBytes = 192;
+
 }  // namespace
 
 Value* Core::new_value(Bytes bytes) {
-  int32_t id;
+  Value* value;
   if (unused_values_.empty()) {
-    id = static_cast<int32_t>(values_.size());
-    values_.emplace_back();
+    value = &values_.emplace_back();
+    value->id = static_cast<int32_t>(values_.size()) - 1;
   } else {
-    id = unused_values_.back();
+    value = unused_values_.back();
     unused_values_.pop_back();
+    if (!unused_values_.empty()) prefetch_for_write(unused_values_.back(), sizeof(Value));
+    const int32_t id = value->id;
+    new (value) Value;
+    value->id = id;
   }
   if (stale_values_.size() > 2 * values_.size()) {
     // A run that never searches must not collect them for ever.
     stale_values_.clear();
-    for (Value& value : values_) {
-      if (value.stale != 0) stale_values_.push_back(&value);
+    for (Value& each : values_) {
+      if (each.stale != 0) stale_values_.push_back(&each);
     }
   }
-  Value* value = &values_[id];
-  *value = Value();
-  value->id = id;
   value->serial = ++next_serial_;
   value->bytes = bytes;
   value->step = step_;
@@ -62,8 +67,24 @@ void Core::recycle(Value* value) {
   value->record = nullptr;
   value->serial = 0;
   value->stale = 0;
-  unused_values_.push_back(value->id);
+  unused_values_.push_back(value);
   --stats_.num_values;
+}
+
+Storage* Core::new_storage(Bytes bytes, Value* value) {
+  Storage* storage;
+  if (unused_storages_.empty()) {
+    storage = &storages_.emplace_back();
+  } else {
+    storage = unused_storages_.back();
+    unused_storages_.pop_back();
+    if (!unused_storages_.empty()) prefetch_for_write(unused_storages_.back(), sizeof(Storage));
+    new (storage) Storage;
+  }
+  storage->core = this;
+  storage->bytes = bytes;
+  attach(value, storage);
+  return storage;
 }
 
 void Core::attach(Value* value, Storage* storage) {
@@ -98,13 +119,9 @@ void Core::set_record(Value* value, Record* record, size_t index) {
 }
 
 void Core::link_inputs(Record* record, Value* const* inputs, size_t num_inputs) {
-  record->inputs.set_size(num_inputs);
+  record->inputs.reserve(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
-    Edge& edge = record->inputs[i];
-    edge.value = inputs[i];
-    edge.record = record;
-    edge.previous = nullptr;
-    edge.next = inputs[i]->users;
+    Edge& edge = record->inputs.emplace_back(inputs[i], record, nullptr, inputs[i]->users);
     if (edge.next != nullptr) edge.next->previous = &edge;
     inputs[i]->users = &edge;
   }
@@ -130,6 +147,7 @@ Record* Core::drop_record(Value* value) {
 
 // Unlinks a record that has no outputs left; inputs that only it kept are doomed.
 void Core::unlink(Record* record) {
+  for (const Edge& edge : record->inputs) __builtin_prefetch(&edge.value->users, /*rw=*/1);
   for (Edge& edge : record->inputs) {
     Value* input = edge.value;
     (edge.previous ? edge.previous->next : input->users) = edge.next;
@@ -149,6 +167,7 @@ void Core::destroy_doomed() {
   while (!doomed_.empty()) {
     Value* value = doomed_.back();
     doomed_.pop_back();
+    if (value->record != nullptr) prefetch_for_write(value->record, kUnlinkedBytes);
     if (value->is_resident()) free_block(value);
     if (value->is_absent()) present(value);
     Record* record = drop_record(value);

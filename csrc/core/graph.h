@@ -18,24 +18,25 @@ struct Record;
 struct Value;
 
 // A storage of the outside world that is alive: some tensor, or the running operator, holds it.
-struct Storage {
+struct alignas(64) Storage {
   Value* value = nullptr;  // current content; never null
   Core* core = nullptr;
   void* handle = nullptr;  // the host's own object, null until the host has seen it
   Bytes bytes = 0;         // as asked for
+  const char* pin_reason = nullptr;
   uint32_t pins = 0;
   uint32_t writers = 0;  // running operators that write it: they outlive its death
   bool dead = false;     // it died while one of them ran
-  const char* pin_reason = nullptr;
   bool exposed = false;  // its memory is shared with others, who may write it unseen
 };
+static_assert(sizeof(Storage) == 64, "one cache line");
 
 // One input of one record, linked into the list of all records that read the same value.
 struct Edge {
-  Value* value = nullptr;
-  Record* record = nullptr;
-  Edge* previous = nullptr;
-  Edge* next = nullptr;
+  Value* value;
+  Record* record;
+  Edge* previous;
+  Edge* next;
 };
 
 // The evicted neighbourhoods beside a value, by any node of each. Sets unite and change their sums
@@ -56,6 +57,8 @@ enum Stale : uint8_t {
   kStaleSets = 4,    // so may have which sets are beside it, or it can be evicted from now on
 };
 
+// Between two operators torch and the driver run code enough to empty the fast caches, so what
+// counts is how many lines of a value an operator touches.
 struct alignas(64) Value {
   // What bringing a score up to date reads, in one cache line.
   Cost cost = 0;      // of its record
@@ -64,28 +67,31 @@ struct alignas(64) Value {
   int32_t neighbourhood = kNoSet;  // its node in Neighbourhoods while it is evicted; below kNoSet
                                    // it has none yet, but a place in Core's list
   Bytes offset = Arena::kNowhere;
-  double last_access = 0;     // clock of the last use
-  uint8_t stale = 0;          // what its block does not know yet: see Stale
-  bool is_candidate = false;  // its block has a score: a window may contain it
-  bool gradient = false;      // a root, but while it is being accumulated it may move
-  bool late = false;          // made in a backward pass: moved rather than evicted
-
+  double last_access = 0;      // clock of the last use
   Storage* storage = nullptr;  // null once the storage died or was written again
-  Record* record = nullptr;    // null: a root, or a temporary of the running operator
-  Edge* users = nullptr;       // inputs of live records that read it
-  Arena* arena = nullptr;      // where its block lies: the arena, or an extent of the small area;
-                               // null for external memory
-  void* external = nullptr;    // address, when it is not the arena's
-  Bytes bytes = 0;             // size of its block, resident or not
-  int32_t locks = 0;
-  int32_t lock_index = -1;             // its place in Core's list of locked values
-  int32_t output_index = 0;            // its place in record->outputs
-  int32_t id = 0;                      // slot in Core's table; reused
-  int64_t serial = 0;                  // unique, in order of creation
-  int64_t step = 0;                    // step in which it was made
-  int64_t mark = 0;                    // last traversal that saw it
+  uint8_t stale = 0;           // what its block does not know yet: see Stale
+  bool is_candidate = false;   // its block has a score: a window may contain it
+  bool gradient = false;       // a root, but while it is being accumulated it may move
+  bool late = false;           // made in a backward pass: moved rather than evicted
+
+  // With that one, what an operator that reads or makes it touches.
+  Record* record = nullptr;            // null: a root, or a temporary of the running operator
+  Edge* users = nullptr;               // inputs of live records that read it
   Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
   Value* next_recorded = nullptr;
+  Arena* arena = nullptr;  // where its block lies: the arena, or an extent of the small area;
+                           // null for external memory
+  Bytes bytes = 0;         // size of its block, resident or not
+  int32_t locks = 0;
+  int32_t lock_index = -1;   // its place in Core's list of locked values
+  int32_t output_index = 0;  // its place in record->outputs
+
+  // The rest.
+  int32_t id = 0;            // slot in Core's table; reused
+  void* external = nullptr;  // address, when it is not the arena's
+  int64_t serial = 0;        // unique, in order of creation
+  int64_t step = 0;          // step in which it was made
+  int64_t mark = 0;          // last traversal that saw it
 
   bool is_resident() const { return offset != Arena::kNowhere; }
   bool is_root() const { return record == nullptr; }
@@ -99,19 +105,19 @@ struct alignas(64) Value {
 };
 
 // How a set of values was made. The host derives from it and adds the operator and its frozen
-// arguments.
-struct Record {
+// arguments. First what its end touches, if it is never replayed.
+struct alignas(64) Record {
   virtual ~Record() = default;
 
-  FixedArray<Edge, 6> inputs;
-  FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
-  int32_t num_live_outputs = 0;
-  Origin origin;
-  Cost cost = 0;
-  int64_t step = 0;
-  bool late = false;           // the operator ran in a backward pass
   Record* previous = nullptr;  // all live records in order of creation
   Record* next = nullptr;
+  int32_t num_live_outputs = 0;
+  Origin origin;
+  bool late = false;              // the operator ran in a backward pass
+  FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
+  FixedArray<Edge, 8> inputs;
+  Cost cost = 0;
+  int64_t step = 0;
 };
 
 }  // namespace coop

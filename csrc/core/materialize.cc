@@ -6,23 +6,6 @@
 
 namespace coop {
 
-void Core::lock(Value* value) {
-  if (value->locks++ > 0) return;
-  value->lock_index = static_cast<int32_t>(locked_.size());
-  locked_.push_back(value);
-}
-
-void Core::unlock(Value* value) {
-  COOP_DEBUG_ASSERT(value->locks > 0);
-  if (--value->locks > 0) return;
-  Value* last = locked_.back();
-  locked_[value->lock_index] = last;
-  last->lock_index = value->lock_index;
-  locked_.pop_back();
-  value->lock_index = -1;
-  reconsider(value);
-}
-
 void Core::keep(Value* value) {
   lock(value);
   kept_.push_back(value);
@@ -172,7 +155,7 @@ void Core::replay(Value* wanted) {
 void Core::adopt(Value* value, Storage* fresh, bool wanted) {
   Value* content = fresh->value;
   detach(content);
-  delete fresh;
+  recycle(fresh);
   const bool take = value != nullptr && !value->is_resident() &&
                     (wanted || value->storage != nullptr || value->locks > 0);
   if (take) {
@@ -195,12 +178,9 @@ Storage* Core::take_for_write(Value* value, const Record& record) {
     copy_content(value, copy->value, value->bytes);
     return copy;
   }
-  auto* storage = new Storage();
-  storage->core = this;
-  storage->bytes = value->bytes;
   Value* content = new_value(value->bytes);
+  Storage* storage = new_storage(value->bytes, content);
   move_block(value, content);
-  attach(content, storage);
   absent(value);
   return storage;
 }

@@ -34,6 +34,7 @@ void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs
 // Roots first: settling one may make roots of other values that are written, so how those are
 // written is known only after the last root.
 void Core::prepare_writes(Operation& operation) {
+  if (operation.writes.empty()) return;
   bool has_values = false;  // a replay for their sake reads the old bytes of the roots too
   for (Write& write : operation.writes) {
     write.prepared = false;
@@ -187,7 +188,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
     }
     if (keep) {
       record->cost = cost;
-      record->outputs.set_size(num_fresh + operation.writes.size());
+      record->outputs.assign(num_fresh + operation.writes.size(), nullptr);
       link_inputs(record, inputs, num_inputs);
     } else {
       host_->retire(record);

@@ -75,6 +75,7 @@ BudgetError::BudgetError(const OutOfBudget& cause)
 void Call::clear() {
   tensors.clear();
   before.clear();
+  before_dimensions.clear();
   storages.clear();
   fresh.clear();
   inputs.clear();
@@ -249,15 +250,20 @@ void Engine::delete_storage(void* context) {
 
 // Records own arguments whose destruction may come back to us, so they are destroyed unlocked.
 void Engine::empty_trash() {
-  std::vector<Record*> trash;
+  std::vector<FrozenCall*> trash;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     trash.swap(trash_);
     trash_.swap(spare_trash_);
   }
-  for (Record* record : trash) delete record;
-  trash.clear();
+  constexpr size_t kAhead = 2;
+  for (size_t i = 0; i < trash.size(); ++i) {
+    if (i + kAhead < trash.size()) trash[i + kAhead]->prefetch();
+    trash[i]->~FrozenCall();
+  }
   const std::lock_guard<std::mutex> guard(mutex_);
+  for (FrozenCall* memory : trash) records_.take_back(memory);
+  trash.clear();
   spare_trash_.swap(trash);
 }
 

@@ -80,7 +80,8 @@ struct Call {
   const OpInfo* info = nullptr;
   std::vector<TensorArgument> tensors;
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
-  std::vector<Storage*> storages;    // inputs in the arena
+  Dimensions before_dimensions;
+  std::vector<Storage*> storages;  // inputs in the arena
   Operation operation;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
@@ -132,7 +133,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void move(Value& value, Bytes from) override;
   bool may_move() const override { return memory_->on_main_stream(); }
   bool may_move_gradients() const override;
-  void retire(Record* record) override { trash_.push_back(record); }
+  void retire(Record* record) override { trash_.push_back(static_cast<FrozenCall*>(record)); }
 
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);
@@ -180,14 +181,15 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               const Invocation& invocation);
   void run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation);
-  void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index);
+  void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
+                  bool written);
   bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const Invocation& invocation);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      const Invocation& invocation);
   bool records_sources() const { return records_sources_.load(std::memory_order_relaxed); }
   bool is_optimizing() const;
-  void root_gradient(const Invocation& invocation);
+  void root_gradient(const at::Tensor& leaf, const Invocation& invocation);
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
@@ -208,8 +210,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::mutex mutex_;
   std::recursive_mutex materializer_;
   Core core_;
-  std::vector<Record*> trash_;
-  std::vector<Record*> spare_trash_;  // empty: its memory is the next trash's
+  RecordPool records_;
+  std::vector<FrozenCall*> trash_;
+  std::vector<FrozenCall*> spare_trash_;  // empty: its memory is the next trash's
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
   std::atomic<bool> shared_externals_{false};        // whether any was exposed

@@ -58,9 +58,8 @@ class BoxedInvocation final : public Invocation {
   void freeze(c10::SmallVectorImpl<c10::IValue>* arguments) const override {
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const c10::IValue& argument = arguments_[i];
-      if (info_.arguments[i] == ArgumentKind::kTensor) {
-        arguments->emplace_back();
-      } else if (info_.arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
+      if (info_.arguments[i] == ArgumentKind::kTensor) continue;
+      if (info_.arguments[i] == ArgumentKind::kTensorList && argument.isList()) {
         // Its element type is needed to thaw it; the tensors are not.
         arguments->emplace_back(c10::impl::GenericList(argument.toList().elementType()));
       } else {

@@ -10,16 +10,10 @@ namespace coop {
 
 namespace {
 
-const char* precision_name(uint8_t precision) {
-  switch (static_cast<at::Float32MatmulPrecision>(precision)) {
-    case at::Float32MatmulPrecision::HIGHEST:
-      return "highest";
-    case at::Float32MatmulPrecision::HIGH:
-      return "high";
-    case at::Float32MatmulPrecision::MEDIUM:
-      return "medium";
-  }
-  return "highest";
+constexpr std::array kProducts{at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
+
+at::Float32Backend backend_of(const Flags& flags) {
+  return flags.cuda ? at::Float32Backend::CUDA : at::Float32Backend::MKLDNN;
 }
 
 void apply(const Flags& from, const Flags& to) {
@@ -35,8 +29,10 @@ void apply(const Flags& from, const Flags& to) {
     context.setDeterministicCuDNN(to.cudnn_deterministic);
   }
   if (from.mkldnn != to.mkldnn) context.setUserEnabledMkldnn(to.mkldnn);
-  if (from.matmul_precision != to.matmul_precision) {
-    context.setFloat32MatmulPrecision(precision_name(to.matmul_precision));
+  for (size_t i = 0; i < kProducts.size(); ++i) {
+    if (from.precisions[i] == to.precisions[i]) continue;
+    context.setFloat32Precision(backend_of(to), kProducts[i],
+                                static_cast<at::Float32Precision>(to.precisions[i]));
   }
   if (from.default_dtype != to.default_dtype) {
     c10::set_default_dtype(c10::scalarTypeToTypeMeta(to.default_dtype));
@@ -49,7 +45,7 @@ void apply(const Flags& from, const Flags& to) {
 
 }  // namespace
 
-Flags Flags::current(bool products) {
+Flags Flags::current(bool products, bool cuda) {
   const at::Context& context = at::globalContext();
   Flags flags;
   flags.grad_mode = c10::GradMode::is_enabled();
@@ -60,7 +56,15 @@ Flags Flags::current(bool products) {
   flags.cudnn_deterministic = context.deterministicCuDNN();
   flags.mkldnn = context.userEnabledMkldnn();
   flags.products = products;
-  if (products) flags.matmul_precision = static_cast<uint8_t>(context.float32MatmulPrecision());
+  flags.cuda = cuda;
+  if (products) {
+    // What kernels ask for. (Asking for one of all devices is an error once a program has set them
+    // one by one.)
+    for (size_t i = 0; i < kProducts.size(); ++i) {
+      flags.precisions[i] =
+          static_cast<uint8_t>(context.float32Precision(backend_of(flags), kProducts[i]));
+    }
+  }
   flags.default_dtype = c10::get_default_dtype_as_scalartype();
   flags.autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   flags.num_threads = at::get_num_threads();
@@ -68,7 +72,9 @@ Flags Flags::current(bool products) {
 }
 
 FlagsGuard::FlagsGuard(const Flags& flags)
-    : live_(Flags::current(flags.products)), replayed_(flags), changed_(!(live_ == flags)) {
+    : live_(Flags::current(flags.products, flags.cuda)),
+      replayed_(flags),
+      changed_(!(live_ == flags)) {
   if (changed_) apply(live_, replayed_);
 }
 

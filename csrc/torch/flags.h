@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <cstdint>
 
 namespace coop {
@@ -16,15 +17,18 @@ struct Flags {
   bool cudnn_deterministic = false;
   bool mkldnn = false;
   bool products = false;
-  uint8_t matmul_precision = 0;
+  bool cuda = false;
+  // Of products in single precision (at::Float32Precision): of matrices, convolutions, RNNs.
+  std::array<uint8_t, 3> precisions{};
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   c10::ScalarType autocast_dtype = c10::ScalarType::Undefined;
   int32_t num_threads = 0;
 
   bool operator==(const Flags&) const = default;
 
-  // `products`: the operator multiplies matrices, so that their precision matters.
-  static Flags current(bool products);
+  // `products`: the operator multiplies matrices, so that their precision matters; `cuda`: on a
+  // GPU, for which it is another one.
+  static Flags current(bool products, bool cuda);
 };
 
 // Sets the flags as they were for the duration of a replay. Costs a comparison when they still are.

@@ -2,64 +2,70 @@
 
 #include <ATen/ATen.h>
 
-#include <mutex>
-#include <vector>
+#include <new>
 
 namespace coop {
 
 namespace {
 
-struct Pool {
-  std::mutex mutex;
-  std::vector<void*> unused;
-};
-
-Pool& pool() {
-  static auto* instance = new Pool();
-  return *instance;
-}
-
-constexpr size_t kMostUnused = 1 << 14;
+constexpr std::align_val_t kAlignment{alignof(FrozenCall)};
 
 }  // namespace
 
-void* FrozenCall::operator new(size_t bytes) {
-  {
-    const std::lock_guard<std::mutex> guard(pool().mutex);
-    if (!pool().unused.empty()) {
-      void* memory = pool().unused.back();
-      pool().unused.pop_back();
-      return memory;
-    }
+RecordPool::~RecordPool() {
+  for (FrozenCall* memory : unused_) ::operator delete(memory, kAlignment);
+}
+
+FrozenCall* RecordPool::make(const c10::OperatorHandle& op) {
+  void* memory = nullptr;
+  if (unused_.empty()) {
+    memory = ::operator new(sizeof(FrozenCall), kAlignment);
+  } else {
+    memory = unused_.back();
+    unused_.pop_back();
+    if (!unused_.empty()) unused_.back()->prefetch();
   }
-  return ::operator new(bytes);
+  return new (memory) FrozenCall(op);
 }
 
-void FrozenCall::operator delete(void* memory) {
-  {
-    const std::lock_guard<std::mutex> guard(pool().mutex);
-    if (pool().unused.size() < kMostUnused) {
-      pool().unused.push_back(memory);
-      return;
-    }
+void RecordPool::take_back(FrozenCall* memory) {
+  if (unused_.size() < kMost) {
+    unused_.push_back(memory);
+  } else {
+    ::operator delete(memory, kAlignment);
   }
-  ::operator delete(memory);
 }
 
-void FrozenTensor::set(const c10::TensorImpl& tensor) {
-  geometry.set_sizes(tensor.sizes());
-  geometry.set_strides(tensor.strides());
-  offset = tensor.storage_offset();
-  dtype = tensor.dtype();
-  keys = tensor.key_set();
-  device = tensor.device();
-  wrapped_number = tensor.is_wrapped_number();
+FrozenTensor::FrozenTensor(const c10::TensorImpl& tensor, Dimensions* dimensions)
+    : offset(tensor.storage_offset()),
+      keys(tensor.key_set()),
+      first_dimension(static_cast<uint32_t>(dimensions->size())),
+      dtype(tensor.dtype()),
+      device(tensor.device()),
+      wrapped_number(tensor.is_wrapped_number()),
+      defined(true) {
+  const c10::IntArrayRef sizes = tensor.sizes();
+  const c10::IntArrayRef strides = tensor.strides();
+  num_dimensions = static_cast<uint32_t>(sizes.size());
+  dimensions->resize_for_overwrite(first_dimension + 2 * sizes.size());
+  int64_t* own = dimensions->data() + first_dimension;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    own[i] = sizes[i];
+    own[sizes.size() + i] = strides[i];
+  }
 }
 
-at::Tensor FrozenTensor::thaw(c10::Storage storage) const {
+FrozenTensor::FrozenTensor(const FrozenTensor& other, const Dimensions& from, Dimensions* to)
+    : FrozenTensor(other) {
+  first_dimension = static_cast<uint32_t>(to->size());
+  const int64_t* first = from.data() + other.first_dimension;
+  to->append(first, first + 2 * num_dimensions);
+}
+
+at::Tensor FrozenTensor::thaw(c10::Storage storage, const Dimensions& dimensions) const {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(geometry.sizes_arrayref(), geometry.strides_arrayref(), offset);
+  impl->set_sizes_and_strides(sizes(dimensions), strides(dimensions), offset);
   if (wrapped_number) impl->set_wrapped_number(true);
   return tensor;
 }

@@ -5,55 +5,94 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/SizesAndStrides.h>
 #include <c10/util/SmallVector.h>
 
+#include <vector>
+
 #include "core/graph.h"
+#include "core/prefetch.h"
 #include "torch/flags.h"
 #include "torch/op_info.h"
 #include "torch/rng.h"
 
 namespace coop {
 
+// The sizes and strides of several tensors, one after the other: most have few dimensions, and all
+// of it is written for every operator.
+using Dimensions = c10::SmallVector<int64_t, 40>;
+
 // Rule 2: geometry over a value, never a tensor that would keep bytes alive.
 struct FrozenTensor {
-  c10::impl::SizesAndStrides geometry;
+  // An undefined one.
+  FrozenTensor() = default;
+  // Its dimensions are added to `dimensions`, which it has to be given again.
+  FrozenTensor(const c10::TensorImpl& tensor, Dimensions* dimensions);
+  // The same tensor, with other dimensions beside it.
+  FrozenTensor(const FrozenTensor& other, const Dimensions& from, Dimensions* to);
+
+  c10::IntArrayRef sizes(const Dimensions& dimensions) const {
+    return {dimensions.data() + first_dimension, num_dimensions};
+  }
+  c10::IntArrayRef strides(const Dimensions& dimensions) const {
+    return {dimensions.data() + first_dimension + num_dimensions, num_dimensions};
+  }
+  at::Tensor thaw(c10::Storage storage, const Dimensions& dimensions) const;
+
   int64_t offset = 0;
-  caffe2::TypeMeta dtype;
   c10::DispatchKeySet keys;
-  c10::Device device = c10::kCPU;
-  bool wrapped_number = false;
+  Bytes storage_bytes = 0;  // of its storage: what is too small for a result is replaced
+  Bytes scratch_bytes = 0;  // without input: uninitialized memory of so many bytes
+  uint32_t first_dimension = 0;
+  uint32_t num_dimensions = 0;
   int32_t argument = 0;
   int32_t list_index = -1;  // in a list of tensors; -1: the argument itself
   int32_t input = -1;       // the value it reads: index into Record::inputs; -1: none
   int32_t write = -1;       // the value it becomes: index into the written outputs; -1: none
-  Bytes storage_bytes = 0;  // of its storage: what is too small for a result is replaced
-  Bytes scratch_bytes = 0;  // without input: uninitialized memory of so many bytes
-  bool copy = false;        // written, but only a copy of it may be
-  bool defined = true;
-
-  void set(const c10::TensorImpl& tensor);
-  at::Tensor thaw(c10::Storage storage) const;
+  caffe2::TypeMeta dtype;
+  c10::Device device = c10::kCPU;
+  bool wrapped_number = false;
+  bool copy = false;  // written, but only a copy of it may be
+  bool defined = false;
 };
+static_assert(sizeof(FrozenTensor) == 64, "one cache line: an operator writes several");
 
 struct FrozenCall final : Record {
   explicit FrozenCall(const c10::OperatorHandle& op) : op(op) {}
 
-  // One is made for most operators, and is too large for malloc's fast path.
-  static void* operator new(size_t bytes);
-  static void operator delete(void* memory);
-
+  // What running it again needs.
   c10::OperatorHandle op;
   const OpInfo* info = nullptr;
   c10::DispatchKeySet keys;                     // as dispatched, below our own
   c10::impl::LocalDispatchKeySet dispatch{{}};  // the thread's, as it was
   Flags flags;
   RngState rng;
+  uint32_t num_fresh = 0;
   Side side = Side::kRight;
-  size_t num_fresh = 0;
   // As long as those of convolutions and norms, so that they need no memory of their own.
-  c10::SmallVector<c10::IValue, 12> arguments;  // tensors left out
-  c10::SmallVector<FrozenTensor, 8> tensors;
+  c10::SmallVector<c10::IValue, 8> arguments;  // those that are not tensors
+  FixedArray<FrozenTensor, 8> tensors;
+  Dimensions dimensions;  // of the tensors
+
+  // What making one, or its destructor, touches of its memory when it has few tensors.
+  void prefetch() const {
+    prefetch_for_write(this, 192);
+    prefetch_for_write(&op, 192);  // and the first arguments
+    prefetch_for_write(&tensors, 192);
+    prefetch_for_write(&dimensions, 128);
+  }
+};
+
+// Unused records: one is made for most operators, and is too large for malloc's fast path.
+class RecordPool {
+ public:
+  ~RecordPool();
+  FrozenCall* make(const c10::OperatorHandle& op);
+  // Its destructor has run.
+  void take_back(FrozenCall* memory);
+
+ private:
+  static constexpr size_t kMost = 1 << 14;
+  std::vector<FrozenCall*> unused_;
 };
 
 }  // namespace coop

@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <chrono>
+#include <typeinfo>
 
+#include "core/prefetch.h"
 #include "torch/engine.h"
 #include "torch/running.h"
 #include "torch/source.h"
@@ -59,8 +61,8 @@ void restore_sizes(const Call& call) {
   for (const TensorArgument& entry : call.tensors) {
     if (!entry.written || entry.before < 0) continue;
     const FrozenTensor& frozen = call.before[entry.before];
-    const auto sizes = frozen.geometry.sizes_arrayref();
-    const auto strides = frozen.geometry.strides_arrayref();
+    const c10::IntArrayRef sizes = frozen.sizes(call.before_dimensions);
+    const c10::IntArrayRef strides = frozen.strides(call.before_dimensions);
     if (entry.tensor->sizes() == sizes && entry.tensor->strides() == strides) continue;
     const c10::StorageImpl* impl = entry.tensor->unsafe_storage().unsafeGetStorageImpl();
     if (impl != entry.impl || impl->nbytes() != entry.storage_bytes) continue;
@@ -70,9 +72,13 @@ void restore_sizes(const Call& call) {
 
 // The leaf whose gradient this thread is accumulating; undefined when it does something else.
 at::Tensor accumulating_leaf() {
+  using torch::autograd::AccumulateGrad;
   const auto node = torch::autograd::get_current_node();
-  const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
-  return accumulate != nullptr ? accumulate->variable : at::Tensor();
+  if (node == nullptr) return {};
+  // Nothing derives from it, so that there is no need for a dynamic_cast.
+  const torch::autograd::Node& running = *node;
+  if (typeid(running) != typeid(AccumulateGrad)) return {};
+  return static_cast<const AccumulateGrad&>(running).variable;
 }
 
 // Whether the operator copies its first argument as it is. (Autocast's copies are of another type.)
@@ -95,7 +101,7 @@ int64_t now_ns() {
 
 void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        Invocation& invocation) {
-  const bool accumulating = info.accumulates && accumulating_leaf().defined();
+  const at::Tensor leaf = info.accumulates ? accumulating_leaf() : at::Tensor();
   const uint16_t source = records_sources() ? current_source() : 0;
   if (info.passes_through) {
     if (info.takes_storages) {
@@ -103,7 +109,7 @@ void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::D
     } else {
       invocation.run(keys);
     }
-    if (accumulating) root_gradient(invocation);
+    if (leaf.defined()) root_gradient(leaf, invocation);
     return;
   }
   CallLease lease;
@@ -123,7 +129,7 @@ void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::D
     }
   }
   record(call, op, keys, invocation);
-  if (accumulating) root_gradient(invocation);
+  if (leaf.defined()) root_gradient(leaf, invocation);
 }
 
 // The last resort.
@@ -189,13 +195,7 @@ void Engine::gather(Call& call, const Invocation& invocation) {
     writes = training.isBool() && training.toBool();
   }
   invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
-    const size_t first = call.tensors.size();
-    add_tensor(call, tensor, argument, list_index);
-    if (!writes || !info.writes[argument]) return;
-    for (size_t t = first; t < call.tensors.size(); ++t) call.tensors[t].written = true;
-    if (list_index < 0) {
-      call.tensors[first].parameter = tensor.requires_grad() && tensor.is_leaf();
-    }
+    add_tensor(call, tensor, argument, list_index, writes && info.writes[argument]);
   });
   if (info.dropout_argument >= 0 && invocation.argument(info.dropout_argument).toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
@@ -217,34 +217,40 @@ void Engine::gather(Call& call, const Invocation& invocation) {
 namespace {
 
 // Where the last of its elements ends in its storage.
-size_t end_bytes(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
+size_t end_bytes(const at::Tensor& tensor, int64_t numel, bool dense) {
+  if (numel == 0) return 0;
   int64_t last = tensor.storage_offset();
-  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  if (dense) {
+    last += numel - 1;
+  } else {
+    const auto sizes = tensor.sizes();
+    const auto strides = tensor.strides();
+    for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  }
   return static_cast<size_t>(last + 1) * tensor.itemsize();
 }
 
 }  // namespace
 
-void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
-                        int32_t list_index) {
+void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
+                        bool written) {
   TensorArgument& entry = call.tensors.emplace_back();
   entry.argument = argument;
   entry.list_index = list_index;
+  entry.written = written;
   if (!tensor.defined()) return;
+  if (written && list_index < 0) entry.parameter = tensor.requires_grad() && tensor.is_leaf();
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
     // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
     call.understood = false;
     if (tensor.layout() == c10::kSparse) {
-      add_tensor(call, tensor._indices(), argument, list_index);
-      add_tensor(call, tensor._values(), argument, list_index);
+      add_tensor(call, tensor._indices(), argument, list_index, written);
+      add_tensor(call, tensor._values(), argument, list_index, written);
     } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
       const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_tensor(call, compressed, argument, list_index);
-      add_tensor(call, plain, argument, list_index);
-      add_tensor(call, tensor.values(), argument, list_index);
+      add_tensor(call, compressed, argument, list_index, written);
+      add_tensor(call, plain, argument, list_index, written);
+      add_tensor(call, tensor.values(), argument, list_index, written);
     } else if (tensor.has_storage()) {
       entry.impl = tensor.storage().unsafeGetStorageImpl();
       entry.storage = find(entry.impl);
@@ -253,21 +259,25 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument,
     return;
   }
   entry.tensor = tensor.unsafeGetTensorImpl();
-  if (call.records && call.info->has_writes) {
+  // Statistics keep their sizes.
+  if (call.records && call.info->has_writes && !call.info->writes_statistics) {
     entry.before = static_cast<int32_t>(call.before.size());
-    call.before.emplace_back().set(*entry.tensor);
+    call.before.emplace_back(*entry.tensor, &call.before_dimensions);
   }
   entry.impl = tensor.storage().unsafeGetStorageImpl();
   entry.storage = find(entry.impl);
+  // begin() will lock it.
+  if (entry.storage != nullptr) prefetch_for_write(entry.storage->value, sizeof(Value));
   entry.storage_bytes = entry.impl->nbytes();
   entry.dense = tensor.is_non_overlapping_and_dense();
-  call.bytes_moved += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+  const int64_t numel = tensor.numel();
+  call.bytes_moved += static_cast<double>(numel) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
     // Made outside of any operator: a root.
     if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
-    const size_t end = end_bytes(tensor);
+    const size_t end = end_bytes(tensor, numel, entry.dense);
     TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0,
                 "coop: a tensor needs " + std::to_string(end) + " bytes, but its storage has " +
                     std::to_string(entry.storage_bytes) +
@@ -300,8 +310,9 @@ void Engine::begin(Call& call) {
   const bool in_step = is_optimizing();
   std::vector<Write>& writes = call.operation.writes;
   writes.clear();
-  bool slow = false;
   std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
+  // Preparing a write may replay.
+  if (info.has_writes) materializer.lock();
   std::unique_lock<std::mutex> lock(mutex_);
   if (info.has_writes) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
@@ -331,10 +342,10 @@ void Engine::begin(Call& call) {
                          });
       write.keep_old = records && !info.writes_statistics && reads;
     }
-    slow = !writes.empty();
   }
-  for (const Storage* storage : call.storages) slow |= !storage->value->is_resident();
-  if (slow) {
+  bool evicted = false;
+  for (const Storage* storage : call.storages) evicted |= !storage->value->is_resident();
+  if (evicted && !materializer.owns_lock()) {
     lock.unlock();
     materializer.lock();
     lock.lock();
@@ -418,11 +429,11 @@ bool Engine::is_optimizing() const {
 }
 
 // A leaf with a gradient is a parameter, or is used as one: optimizers will write both.
-void Engine::root_gradient(const Invocation& invocation) {
+void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation) {
   const at::Tensor* gradient = nullptr;
   invocation.for_each_result([&](const at::Tensor& result) { gradient = &result; });
+  bool trash = false;
   {
-    const at::Tensor leaf = accumulating_leaf();
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
     for (const at::Tensor* tensor : {&leaf, gradient}) {
@@ -443,8 +454,9 @@ void Engine::root_gradient(const Invocation& invocation) {
         core_.make_gradient(storage);
       }
     }
+    trash = is_trash_full();
   }
-  empty_trash();
+  if (trash) empty_trash();
 }
 
 bool Engine::may_move_gradients() const {

@@ -29,7 +29,8 @@ class Invocation {
   virtual c10::IValue argument(size_t index) const = 0;
   // The device of the first argument that has one of its own; main memory when there is none.
   virtual c10::Device device() const = 0;
-  // All arguments without their tensors, as a record keeps them (Rule 2).
+  // The arguments that are not tensors, as a record keeps them (Rule 2); lists of tensors without
+  // their elements.
   virtual void freeze(c10::SmallVectorImpl<c10::IValue>* arguments) const = 0;
 
   // Runs the operator; its results stay here. Again only after a reset().

@@ -106,35 +106,32 @@ void Engine::collect_fresh(Call& call, const Invocation& invocation) {
 bool Call::covers(const TensorArgument& tensor, Bytes bytes) const {
   if (!tensor.written || !tensor.dense || tensor.before < 0) return false;
   const FrozenTensor& frozen = before[tensor.before];
-  const Bytes covered = frozen.geometry.size() == 0
-                            ? static_cast<Bytes>(frozen.dtype.itemsize())
-                            : c10::multiply_integers(frozen.geometry.sizes_arrayref()) *
-                                  static_cast<Bytes>(frozen.dtype.itemsize());
+  const Bytes covered = c10::multiply_integers(frozen.sizes(before_dimensions)) *
+                        static_cast<Bytes>(frozen.dtype.itemsize());
   return frozen.offset == 0 && covered == bytes;
 }
 
 FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            const Invocation& invocation) {
-  auto frozen = std::make_unique<FrozenCall>(op);
+  FrozenCall* frozen = records_.make(op);
   frozen->info = call.info;
   frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
-  frozen->flags = Flags::current(call.info->expensive);
+  frozen->flags = Flags::current(call.info->expensive, memory_->device().is_cuda());
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->late = torch::autograd::get_current_node() != nullptr;
-  frozen->num_fresh = call.fresh.size();
+  frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());
   const std::vector<Write>& writes = call.operation.writes;
+  frozen->tensors.reserve(call.tensors.size());
   for (const TensorArgument& tensor : call.tensors) {
-    FrozenTensor& target = frozen->tensors.emplace_back();
-    if (tensor.before >= 0) {
-      target = call.before[tensor.before];
-    } else if (tensor.tensor != nullptr) {
-      target.set(*tensor.tensor);
-    } else {
-      target.defined = false;
-    }
+    Dimensions* dimensions = &frozen->dimensions;
+    FrozenTensor& target =
+        tensor.before >= 0 ? frozen->tensors.emplace_back(call.before[tensor.before],
+                                                          call.before_dimensions, dimensions)
+        : tensor.tensor != nullptr ? frozen->tensors.emplace_back(*tensor.tensor, dimensions)
+                                   : frozen->tensors.emplace_back();
     target.argument = tensor.argument;
     target.list_index = tensor.list_index;
     target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
@@ -166,6 +163,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   }
   // An overwritten value that is also read under another name must come back after all.
   for (FrozenTensor& target : frozen->tensors) {
+    if (writes.empty()) break;
     if (target.write < 0 || target.input >= 0) continue;
     for (const FrozenTensor& other : frozen->tensors) {
       if (other.write == target.write && other.input >= 0) {
@@ -176,7 +174,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
     }
   }
   invocation.freeze(&frozen->arguments);
-  return frozen.release();
+  return frozen;
 }
 
 // --- replay ----------------------------------------------------------------------------------
@@ -235,13 +233,20 @@ void Engine::replay(Record& base, Storage** outputs) {
   std::exception_ptr failure;
   size_t found = 0;
   {
-    torch::jit::Stack stack(record.arguments.begin(), record.arguments.end());
+    torch::jit::Stack stack;
     try {
       std::unordered_map<void*, c10::Storage> views;
-      for (size_t i = 0; i < stack.size(); ++i) {
-        if (stack[i].isList() && record.info->arguments[i] == ArgumentKind::kTensorList) {
-          stack[i] = c10::impl::GenericList(stack[i].toList().elementType());
+      const c10::IValue* plain = record.arguments.begin();
+      for (const ArgumentKind kind : record.info->arguments) {
+        if (kind == ArgumentKind::kTensor) {
+          stack.emplace_back();
+          continue;
         }
+        const c10::IValue& argument = *plain++;
+        // The tensors are pushed to a list of this replay's own.
+        stack.push_back(kind == ArgumentKind::kTensorList && argument.isList()
+                            ? c10::impl::GenericList(argument.toList().elementType())
+                            : argument);
       }
       for (size_t i = 0; i < record.tensors.size(); ++i) {
         const FrozenTensor& frozen = record.tensors[i];
@@ -251,7 +256,7 @@ void Engine::replay(Record& base, Storage** outputs) {
           if (!view || addresses[i] == nullptr) {
             view = view_of(addresses[i], frozen.storage_bytes, frozen.device);
           }
-          tensor = frozen.thaw(view);
+          tensor = frozen.thaw(view, record.dimensions);
         }
         if (frozen.list_index < 0) {
           // What was None has no entry here: this is an undefined tensor, as autograd passes them.

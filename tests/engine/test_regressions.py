@@ -48,6 +48,22 @@ def written_through_numpy() -> list[Tensor]:
     return [before, after, x * 4]
 
 
+def products_after_their_precision_changed() -> list[Tensor]:
+    """With the precision of one kind of device set, every product was an error."""
+    products = torch.backends.mkldnn.matmul
+    live = products.fp32_precision
+    try:
+        products.fp32_precision = "bf16"
+        rounded = value() @ value()
+        products.fp32_precision = "ieee"
+        exact = value() @ value()
+        both = torch.stack([rounded, exact])
+        assert products.fp32_precision == "ieee"
+    finally:
+        products.fp32_precision = live
+    return [rounded, exact, both]
+
+
 OUTSIDE = value()
 
 
@@ -112,6 +128,7 @@ def a_root_written_while_it_is_read_under_another_name() -> list[Tensor]:
 PROGRAMS: list[Program] = [
     a_root_written_while_it_is_read_under_another_name,
     batch_norm_into_given_results,
+    products_after_their_precision_changed,
     written_through_numpy,
     of_the_outside_written_through_numpy,
     written_by_an_operator_that_raises,

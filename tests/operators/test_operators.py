@@ -46,6 +46,7 @@ SPECIAL = (
     "softmax",
     "sort",
     "sparse.sampled_addmm",
+    "stack",
     "tanh",
     "to_sparse",
     "zero_",
