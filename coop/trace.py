@@ -481,6 +481,7 @@ class TraceWriter:
         overwrites: Sequence[int] = (),
         memory: Sequence[MemoryStep] = (),
         side: Side = "right",
+        backward: bool = True,
         replayable: bool = True,
     ) -> None:
         """An operator ran; `outputs` are (storage, bytes). Without `memory`: outputs in order."""
@@ -496,6 +497,8 @@ class TraceWriter:
                 entry[key] = value
         if side != "right":
             entry["side"] = side
+        if not backward:
+            entry["backward"] = False
         if not replayable:
             entry["replayable"] = False
         self._write(entry)

@@ -67,6 +67,7 @@ class Tape:
     grads: dict[int, Tensor] = field(default_factory=dict)  # by storage of the tensor
     parameters: list[Parameter] = field(default_factory=list)
     num_storages: int = 0
+    forward: bool = True  # neither going back nor in an optimizer
 
     # --- storages --------------------------------------------------------------------------------
     def new(self, shape: Shape) -> Tensor:
@@ -129,6 +130,7 @@ class Tape:
             writes=[t.storage for t in writes],
             memory=memory,
             side=side,
+            backward=not self.forward,
         )
         return made
 
@@ -155,6 +157,7 @@ class Tape:
     def backward(self, loss: Tensor) -> None:
         """Goes back from `loss`, which is consumed; parameters get their gradients."""
         (grad,) = self.run("aten::ones_like", [loss], [loss.shape])
+        self.forward = False
         self.grads[loss.storage] = grad
         self.drop(loss)
         while self.nodes:
@@ -184,6 +187,7 @@ class Tape:
             self.run("aten::add_", [parameter.grad], writes=[momentum])
             self.run("aten::add_", [momentum], writes=[parameter.weight])
         self.writer.end_step()
+        self.forward = True
         for parameter in self.parameters:
             if parameter.grad is not None:
                 self.drop(parameter.grad)

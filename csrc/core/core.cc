@@ -154,9 +154,9 @@ Window Core::choose(Bytes bytes) {
   Window window = next_best(bytes, &num_looked);
   if (window.empty()) {
     window = search(bytes);
-    // A replay is tried again with everything moved together first.
-    const bool retried = materializing_ > 0 && goes_further() && host_->may_move();
-    if (window.empty() && !retried && unprotect_late()) window = search(bytes);
+    // What is tried again will find everything moved together first.
+    const bool is_final = !goes_further() || !host_->may_move() || !host_->may_retry();
+    if (window.empty() && is_final && unprotect_late()) window = search(bytes);
     num_looked += arena_.blocks().size();
   }
   const int64_t elapsed_ns = now_ns() - begin_ns;

@@ -40,6 +40,8 @@ class Host {
   // can be reading them while they are being accumulated, or while an optimizer runs.
   virtual bool may_move() const { return true; }
   virtual bool may_move_gradients() const { return true; }
+  // Whether what asks for memory now is tried again when it does not fit.
+  virtual bool may_retry() const { return false; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
 };

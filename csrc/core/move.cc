@@ -22,6 +22,7 @@ bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, in
   if (!config_.last_resort || !host_->may_move()) return false;
   constexpr int kMostAttempts = 5;
   while (++*attempt <= kMostAttempts) {
+    if (*attempt == 4 && !unprotect_late()) continue;
     bool changed = rearrange(inputs, num_inputs, *attempt);
     if (*attempt == kMostAttempts) {
       // A large temporary that is freed in the middle of an operator leaves a hole that the next
@@ -53,7 +54,7 @@ bool Core::rearrange(Storage* const* inputs, size_t num_inputs, int attempt) {
     to_evict_.clear();
     for_each_block([&](const Block& block) {
       if (block.is_free() || block.value->mark == mark || !is_movable(block.value)) return;
-      if (block.value->late && attempt == 3) return;
+      if (block.value->late) return;
       to_evict_.push_back(block.value);
     });
     for (Value* value : to_evict_) evict_value(value);

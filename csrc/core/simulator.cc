@@ -40,6 +40,20 @@ uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 33);
 }
 
+// Something runs that can be tried again, or cannot.
+class Running {
+ public:
+  Running(bool* repeatable, bool is_repeatable)
+      : repeatable_(repeatable), previous_(std::exchange(*repeatable, is_repeatable)) {}
+  ~Running() { *repeatable_ = previous_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  bool* const repeatable_;
+  const bool previous_;
+};
+
 }  // namespace
 
 Simulator::Simulator(const Config& config) : core_(config, this) {}
@@ -150,6 +164,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
       repeatable = op.replayable;
       for (const Write& write : operation_.writes) repeatable &= write.kind != Write::Kind::kRoot;
       try {
+        const Running running(&repeatable_, repeatable);
         run_memory(op, fresh.data(), /*replaying=*/false);
       } catch (...) {
         core_.abort(operation_);
@@ -215,6 +230,7 @@ void Simulator::replay(Record& base, Storage** outputs) {
   if (replay_cost_ > most_replay_cost_) throw GaveUp();
   auto& record = static_cast<SimulatedRecord&>(base);
   const TraceOperator& op = *record.op;
+  const Running running(&repeatable_, true);
   uint64_t hash = mix(0, record.number);
   for (const Edge& edge : record.inputs) hash = mix(hash, cookie_of(*edge.value));
   const size_t num_fresh = op.outputs.size();

@@ -107,6 +107,7 @@ class Simulator final : public Host {
   void copy(Value& to, const Value& from, Bytes bytes) override;
   void move(Value& value, Bytes from) override;
   bool may_move_gradients() const override { return moves_gradients_; }
+  bool may_retry() const override { return repeatable_; }
   void retire(Record* record) override;
 
  private:
@@ -126,6 +127,7 @@ class Simulator final : public Host {
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool moves_gradients_ = false;  // now
+  bool repeatable_ = false;       // what runs now
   Operation operation_;
 };
 

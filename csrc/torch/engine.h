@@ -133,6 +133,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void move(Value& value, Bytes from) override;
   bool may_move() const override { return memory_->on_main_stream(); }
   bool may_move_gradients() const override;
+  bool may_retry() const override;
   void retire(Record* record) override { trash_.push_back(static_cast<FrozenCall*>(record)); }
 
   // --- what a user may ask ---------------------------------------------------------------------
@@ -235,6 +236,8 @@ Engine* active_engine(const Invocation& invocation);
 struct Running {
   // Which side the allocations of the operator go to.
   Side side = Side::kLeft;
+  // Whether the operator is tried again when one of them does not fit.
+  bool repeatable = false;
   // How many operators and replays run, one inside the other.
   int depth = 0;
   // Allocations that failed so far. Some libraries catch the error and go on with another

@@ -392,7 +392,7 @@ void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
   const int64_t failures = running().failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
-    const RunScope scope(call.side);
+    const RunScope scope(call.side, call.repeatable);
     const int64_t begin_ns = config_.measure ? now_ns() : 0;
     invocation.run(keys);
     if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
@@ -461,6 +461,11 @@ void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation)
 
 bool Engine::may_move_gradients() const {
   return torch::autograd::get_current_node() != nullptr || is_optimizing();
+}
+
+// Where cuDNN's benchmark mode chooses by trying, what does not fit is passed over.
+bool Engine::may_retry() const {
+  return running().repeatable && !at::globalContext().benchmarkCuDNN();
 }
 
 }  // namespace coop

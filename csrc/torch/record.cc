@@ -195,7 +195,7 @@ void Engine::replay(Record& base, Storage** outputs) {
     }
   };
   // Memory for what the operator writes; everything it reads is resident and locked.
-  const RunScope scope(record.side);
+  const RunScope scope(record.side, /*repeatable=*/true);
   const Recorder::PauseScope unrecorded;
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {

@@ -14,15 +14,19 @@ inline constexpr char kInput[] = "it copies an input into the arena";
 inline constexpr char kForeign[] =
     "it reads memory that is not torch's own (a NumPy array, for example)";
 
-// An operator runs: where its allocations go, and that they are its own.
+// An operator runs: where its allocations go, that they are its own, and whether it is tried again
+// when one does not fit.
 class RunScope {
  public:
-  explicit RunScope(Side side) : running_(running()), previous_(running_.side) {
+  RunScope(Side side, bool repeatable)
+      : running_(running()), side_(running_.side), repeatable_(running_.repeatable) {
     running_.side = side;
+    running_.repeatable = repeatable;
     ++running_.depth;
   }
   ~RunScope() {
-    running_.side = previous_;
+    running_.side = side_;
+    running_.repeatable = repeatable_;
     --running_.depth;
   }
   RunScope(const RunScope&) = delete;
@@ -30,7 +34,9 @@ class RunScope {
 
  private:
   Running& running_;
-  const Side previous_;
+  // As they were.
+  const Side side_;
+  const bool repeatable_;
 };
 
 template <typename F>
