@@ -185,13 +185,22 @@ class TestArena {
     if (window.empty()) return std::nullopt;
     return std::make_tuple(window.begin, window.end, window.score);
   }
+  std::vector<std::tuple<Bytes, Bytes, uint64_t>> runners_up(Bytes bytes) {
+    std::vector<std::tuple<Bytes, Bytes, uint64_t>> result;
+    if (const RunnersUp* found = search_.runners_up(bytes)) {
+      for (const auto& [window, key] : found->windows) {
+        result.emplace_back(window.begin, window.end, window.score);
+      }
+    }
+    return result;
+  }
   std::optional<Bytes> cheapest_block(bool count_free_neighbours, double clock) {
     const Window window = search_.cheapest_block(arena_.blocks(), count_free_neighbours, clock);
     if (window.empty()) return std::nullopt;
     return window.begin;
   }
   Arena arena_;
-  Search search_;
+  Search search_{/*remembers=*/true};
   Value value_;
 };
 
@@ -294,6 +303,7 @@ void bind_core(py::module_& m) {
       .def("free", &TestArena::free)
       .def("set_block", &TestArena::set_block)
       .def("cheapest_window", &TestArena::cheapest_window)
+      .def("runners_up", &TestArena::runners_up)
       .def("cheapest_block", &TestArena::cheapest_block)
       .def("blocks", [](TestArena& arena) { return list_blocks(arena.arena_.blocks()); })
       .def("held", [](TestArena& arena) { return arena.arena_.held(); })

@@ -56,6 +56,7 @@ class Driver:
         cost: int = 100,
         left: bool = True,
         replayable: bool = True,
+        backward: bool = True,
     ) -> bool:
         """`makes` are (storage, bytes); temporaries come after them."""
         inputs = list(reads) + [s for s in (*writes, *overwrites) if s not in reads]
@@ -64,6 +65,7 @@ class Driver:
         self.trace.add_operator(
             0, cost, left, replayable, inputs, [s for s, _ in makes], [b for _, b in makes],
             list(writes), list(overwrites), memory if temporaries else [], 0,
+            backward=backward,
         )  # fmt: skip
         fitted: bool = self.simulator.apply_last(self.trace)
         assert self.simulator.is_valid()

@@ -1,5 +1,6 @@
 """The arena against a list of blocks, the searches against looking at everything."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -147,49 +148,31 @@ def test_the_window_is_the_cheapest_of_all_windows(
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_what_a_search_remembers_does_not_change_what_the_next_ones_find(seed: int) -> None:
-    """Several chunks of blocks, one size after another, and a few changes from search to search."""
+def test_what_a_search_finds_besides(seed: int) -> None:
+    """In a large map: windows that do not overlap, dearer than the one found, the cheapest last."""
     random = Random(seed)
-    arena = _C.TestArena(800 * ALIGNMENT, ALIGNMENT)
-    held: dict[int, tuple[float, float]] = {}  # cost and last access, by offset
+    arena = _C.TestArena(8000 * ALIGNMENT, ALIGNMENT)
     clock = 1000.0
-
-    def place(num_bytes: int) -> bool:
-        offset = arena.place(num_bytes, random.random() < 0.5)
-        if offset is None:
-            return False
-        held[offset] = (random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
+    while (offset := arena.place(random.randint(1, 8) * ALIGNMENT, True)) is not None:
         if random.random() < 0.95:
-            arena.set_block(offset, *held[offset])
-        return True
-
-    def change() -> None:
-        offset = random.choice(list(held))
-        cost, last_access = held[offset]
-        kind = random.randrange(6)
-        if kind == 0:
-            arena.free(offset)
-            del held[offset]
-        elif kind == 1:
-            place(random.randint(1, 4) * ALIGNMENT)
-        elif kind == 2:
-            arena.set_block(offset, None, last_access)
-        else:
-            # Cheaper than all others, dearer, or used again.
-            held[offset] = (cost * (0.1, 3.0, 1.0)[kind - 3], (last_access, clock)[kind == 5])
-            arena.set_block(offset, *held[offset])
-
-    # Full, so that no window is free.
-    while place(random.randint(1, 4) * ALIGNMENT) or place(ALIGNMENT):
-        pass
-    sizes = [random.randint(5, 12) * ALIGNMENT for _ in range(3)]
-    for _ in range(60):
-        for _ in range(random.randrange(4)):
-            change()
-        clock += random.choice((0, 1, 20, 300))
-        num_bytes = sizes[0] if random.random() < 0.6 else random.choice(sizes)
-        found = arena.cheapest_window(num_bytes, clock)
-        assert found == cheapest_of_all(arena, num_bytes, clock)
+            arena.set_block(offset, random.uniform(1e4, 1e6), clock - random.choice((0, 5, 500)))
+    assert len(arena.blocks()) >= 1024
+    num_bytes = random.randint(1, 40) * ALIGNMENT
+    found = arena.cheapest_window(num_bytes, clock)
+    assert found == cheapest_of_all(arena, num_bytes, clock)
+    others = arena.runners_up(num_bytes)
+    assert 0 < len(others) <= 64
+    windows = sorted([found, *others])
+    assert all(first[1] <= second[0] for first, second in pairwise(windows))
+    scores = [window[2] for window in others]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] >= found[2]
+    blocks = {block[0]: block for block in arena.blocks()}
+    for begin, end, total in others:
+        inside = [blocks[o] for o in sorted(blocks) if begin <= o < end]
+        assert sum(block[1] for block in inside) == end - begin >= num_bytes
+        assert sum(score(cost, access, clock) for _, _, cost, access, _ in inside) == total
+    assert arena.runners_up(num_bytes + ALIGNMENT) == []
 
 
 @given(layout=layouts(), num_bytes=st.integers(1, 300 * ALIGNMENT))

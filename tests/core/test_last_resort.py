@@ -115,3 +115,54 @@ def test_where_nothing_is_cheap_the_neighbourhood_is_looked_at_closely(
     assert [core.simulator.is_resident(storage) for storage in (4, 5)] == [
         storage != evicted for storage in (4, 5)
     ]
+
+
+@pytest.mark.parametrize(("policy", "gone", "place"), [("coop", 1, 0), ("coop-paper", 2, -1)])
+def test_what_a_backward_pass_made_is_moved_rather_than_evicted(
+    policy: str, gone: int, place: int
+) -> None:
+    core = Driver(1024, policy=policy)
+    core.op([], [(1, 256)], cost=1000, backward=False)
+    core.op([], [(2, 256)], cost=100)
+    core.op([], [(3, 256)], cost=10**9, left=False, backward=False)
+    # Beside 256 free bytes lies 2, and behind it 1.
+    assert core.op([], [(4, 512)], backward=False)
+    assert [s for s in (1, 2, 3) if not core.simulator.is_resident(s)] == [gone]
+    assert core.simulator.offset(2) == place
+    assert core.simulator.offset(4) == 256
+    stats = core.simulator.stats()
+    assert (stats["num_evictions"], stats["num_retries"]) == (1, 0)
+    assert stats["moved_bytes"] == (256 if policy == "coop" else 0)
+
+
+@pytest.mark.parametrize("replayable", [True, False])
+def test_what_a_backward_pass_made_is_evicted_where_nothing_else_is_left(replayable: bool) -> None:
+    core = Driver(1024)
+    core.op([], [(1, 64)], backward=False)
+    core.op([], [(2, 512)])
+    assert core.op([1], [(3, 512)], replayable=replayable)
+    assert [core.simulator.is_resident(s) for s in (1, 2, 3)] == [True, False, True]
+    # What can be tried again was, with everything else evicted first.
+    assert core.simulator.stats()["num_retries"] == (1 if replayable else 0)
+    assert core.materialize(2) == replayable  # in the place of 3, if that can be recomputed
+
+
+def test_what_an_optimizer_makes_is_evicted_as_everything_else() -> None:
+    core = Driver(1024)
+    core.op([], [(1, 256)], cost=1000, backward=False)
+    core.begin_step()
+    core.op([], [(2, 256)], cost=100)
+    core.op([], [(3, 256)], cost=10**9, left=False)
+    assert core.op([], [(4, 512)])
+    assert not core.simulator.is_resident(2)
+    core.end_step()
+
+
+def test_a_value_that_would_hardly_move_is_evicted() -> None:
+    core = Driver(64 * 100)
+    core.op([], [(1, 64)], cost=1, backward=False)
+    core.op([], [(2, 64 * 64)], cost=100)
+    # 64 bytes below it are a sixty-fourth of its size: too many pieces for too little.
+    assert core.op([], [(3, 64 * 36)], backward=False)
+    assert [core.simulator.is_resident(s) for s in (1, 2, 3)] == [False, False, True]
+    assert core.simulator.stats()["moved_bytes"] == 0

@@ -80,6 +80,7 @@ class Values(RuleBasedStateMachine):
         cost=st.integers(0, 1000),
         left=st.booleans(),
         replayable=st.integers(0, 9).map(bool),
+        backward=st.booleans(),
     )
     def operator(
         self,
@@ -89,6 +90,7 @@ class Values(RuleBasedStateMachine):
         cost: int,
         left: bool,
         replayable: bool,
+        backward: bool,
     ) -> None:
         # A storage more than once is several views of it.
         inputs = self.pick(data, max_size=4)
@@ -103,7 +105,7 @@ class Values(RuleBasedStateMachine):
         memory = self.memory_steps(data, len(outputs), temporary_bytes)
         self.trace.add_operator(
             0, cost, left, replayable, inputs, [s for s, _ in outputs], output_bytes, writes,
-            overwrites, memory, 0,
+            overwrites, memory, 0, backward=backward,
         )  # fmt: skip
         if not self.simulator.apply_last(self.trace):
             self.model.failed()
@@ -230,6 +232,8 @@ class Values(RuleBasedStateMachine):
                 continue  # it may be an extent of the small area, which begins at the same offset
             if self.simulator.is_root(storage) or live.pins:
                 assert costs[offset] is None
+            elif costs[offset] < 0:  # made in a backward pass: the cost of moving it
+                assert -costs[offset] <= max(self.simulator.neighbourhood(storage, False), 1)
             else:
                 assert costs[offset] == self.simulator.neighbourhood(storage, False)
 

@@ -81,6 +81,7 @@ class Program {
     op.cost = input_.below(1000);
     op.side = input_.flag() ? coop::Side::kLeft : coop::Side::kRight;
     op.replayable = input_.below(10) != 0;
+    op.backward = static_cast<int>(op.cost) % 2 == 0;  // not drawn: inputs found before stay valid
     if (!live_.empty()) {
       for (uint32_t i = input_.below(4); i > 0; --i) op.inputs.push_back(any());
       for (uint32_t i = input_.below(3); i > 0; --i) {
@@ -106,6 +107,7 @@ class Program {
     TraceEntry entry{Kind::kOperator};
     entry.operator_index = static_cast<int32_t>(trace_.operators.size());
     trace_.operators.push_back(op);
+    trace_.tells_backward = true;
     if (!apply(entry)) return;
     for (const std::vector<int64_t>* made : {&op.outputs, &op.writes, &op.overwrites}) {
       for (const int64_t id : *made) live_[id].cookie = simulator_.cookie(id);
