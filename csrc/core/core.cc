@@ -187,8 +187,8 @@ Window Core::next_best(Bytes bytes, int64_t* num_looked) {
   return {};
 }
 
-// A window from the block that contains `begin` on, as the graph scores it now; empty when a barrier
-// is in the way.
+// A window from the block that contains `begin` on, as the graph scores it now; empty when a
+// barrier is in the way.
 Window Core::rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked) {
   const BlockMap& blocks = arena_.blocks();
   BlockMap::Position position = blocks.find_containing(begin);
@@ -201,7 +201,9 @@ Window Core::rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked
     if (value == nullptr || !value->late) *room += block.bytes;
     if (value != nullptr) {
       if (value->locks > 0 || !value->is_evictable()) return {};
-      const Cost cost = value->late ? -moving_cost(value) : neighbourhood_cost(value, false);
+      const Cost cost = value->late                        ? -moving_cost(value)
+                        : (value->stale & kStaleSets) != 0 ? neighbourhood_cost(value, false)
+                                                           : score_cost(value);
       window.score += static_cast<uint64_t>(score(cost, value->last_access, clock_));
     }
     window.end = block.offset + block.bytes;

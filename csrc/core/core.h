@@ -100,8 +100,8 @@ class Core {
   // so that the room besides them is in one piece; the second time the gradients too; the third
   // time everything but late values is evicted, the fourth time these too; the fifth time what is
   // not much smaller than the bytes it wanted is placed at one end and the other in turn, until it
-  // ends. An attempt that changes nothing is passed over. True: it is worth trying again. `attempt` counts them, from 0. Other
-  // roots stay where they are.
+  // ends. An attempt that changes nothing is passed over. True: it is worth trying again. `attempt`
+  // counts them, from 0. Other roots stay where they are.
   bool make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt);
 
   // --- during Host::replay -------------------------------------------------------------------

@@ -97,12 +97,12 @@ double window_key(uint64_t score, Bytes room, bool excess) {
 Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
   edges_.resize(static_cast<size_t>(blocks.size()) + 1);
   // In a small map a search takes less time than what is remembered would save.
-  constexpr int64_t kManyBlocks = 1024;
+  constexpr int64_t kManyBlocks = 512;
   if (!remembers_ || blocks.size() < kManyBlocks) {
     return find_cheapest(blocks, bytes, clock, excess, edges_.data(), nullptr);
   }
   constexpr size_t kMost = 64;
-  constexpr double kTolerance = 1.5;
+  constexpr double kTolerance = 2;
   // Not the one of the size that was asked for last: two sizes often take turns.
   if (runners_up_[last_].bytes != bytes) last_ = 1 - last_;
   RunnersUp& found = runners_up_[last_];
