@@ -2,22 +2,16 @@
 #include "core/core.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 
 namespace coop {
 
 namespace {
 
 constexpr Bytes kKiB = 1024;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Bytes aligned_down(Bytes bytes, Bytes alignment) { return bytes / alignment * alignment; }
 

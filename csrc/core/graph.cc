@@ -224,7 +224,7 @@ void Core::absent(Value* value) {
 void Core::join_sets() {
   for (Value* value : unjoined_) {
     if (value == nullptr) continue;
-    value->neighbourhood = neighbourhoods_.add(value, value->record->cost);
+    value->neighbourhood = neighbourhoods_.add(value, value->cost);
     for_each_neighbour(value, [&](Value* neighbour) {
       if (neighbour->neighbourhood >= 0) {
         neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);

@@ -5,9 +5,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include <chrono>
 #include <typeinfo>
 
+#include "core/clock.h"
 #include "core/prefetch.h"
 #include "torch/engine.h"
 #include "torch/running.h"
@@ -89,12 +89,6 @@ bool is_plain_copy(const Call& call, const Invocation& invocation) {
   const c10::IValue dtype = invocation.argument(1);
   return dtype.isNone() ||
          c10::scalarTypeToTypeMeta(dtype.toScalarType()) == call.tensors.front().tensor->dtype();
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace
