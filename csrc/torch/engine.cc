@@ -159,10 +159,59 @@ void* Engine::address(const Value& value) const {
 
 // Owns the storage: destroying it tells the engine that the storage died.
 c10::DataPtr Engine::data_ptr(Storage& storage) const {
+  return {address(*storage.value), &storage, &Engine::delete_storage, memory_->device()};
+}
+
+// The same for what nobody has seen yet: it may be freed by its address alone. It is not evicted or
+// moved, so the header before it leads to the storage.
+c10::DataPtr Engine::fresh_ptr(Storage& storage) const {
+  if (header_bytes_ == 0) return data_ptr(storage);
   void* data = address(*storage.value);
-  if (header_bytes_ == 0) return {data, &storage, &Engine::delete_storage, memory_->device()};
   header(data) = &storage;
   return {data, data, &Engine::delete_address, memory_->device()};
+}
+
+// A thread may drop the last tensor of a storage while another one, under the lock, evicts it. The
+// weak reference lets the other one know.
+void Engine::set_handle(Storage* storage, c10::StorageImpl* impl) {
+  c10::raw::weak_intrusive_ptr::incref(impl);
+  storage->handle = impl;
+}
+
+void Engine::drop_handle(Storage* storage) {
+  if (storage->handle == nullptr) return;
+  auto* impl = static_cast<c10::StorageImpl*>(std::exchange(storage->handle, nullptr));
+  c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(impl).reset();
+}
+
+// Calls f(impl) to give the storage other memory, unless its last tensor is just going: whoever
+// drops it waits for the lock, and does not look at its memory.
+template <typename F>
+void Engine::exchange(const Storage& storage, F&& f) {
+  if (storage.handle == nullptr) return;
+  auto weak = c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(
+      static_cast<c10::StorageImpl*>(storage.handle));
+  c10::intrusive_ptr<c10::StorageImpl> impl = weak.lock();
+  weak.release();
+  if (!impl) return;
+  f(impl.get());
+  // The last tensor may have gone meanwhile.
+  running().exchanging = this;
+  impl.reset();
+  running().exchanging = nullptr;
+}
+
+Storage* Engine::look_up(c10::StorageImpl* impl) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = find(impl);
+  // Made outside of any operator: a root.
+  if (storage != nullptr && storage->handle == nullptr) set_handle(storage, impl);
+  return storage;
+}
+
+void Engine::storage_died(Storage* storage) {
+  if (recorder_ != nullptr) recorder_->died(storage);
+  if (!memory_->defer(storage)) core_.storage_died(storage);
 }
 
 c10::DataPtr Engine::allocate(Bytes bytes) {
@@ -171,6 +220,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (Storage* storage : memory_->completed(/*wait=*/false)) core_.storage_died(storage);
+    for (Storage* storage : std::exchange(orphans_, {})) storage_died(storage);
     try {
       Storage* storage = nullptr;
       try {
@@ -184,7 +234,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
       }
       memory_->allocated(storage);
       if (recorder_ != nullptr) recorder_->allocated(storage, bytes);
-      return data_ptr(*storage);
+      return fresh_ptr(*storage);
     } catch (const OutOfBudget& error) {
       failure = error;
     }
@@ -226,10 +276,13 @@ void Engine::delete_storage(void* context) {
   auto* storage = static_cast<Storage*>(context);
   auto* engine = static_cast<Engine*>(storage->core->host());
   bool trash = false;
-  {
+  if (running().exchanging == engine) {  // under the lock, in the middle of something
+    drop_handle(storage);
+    engine->orphans_.push_back(storage);
+  } else {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
-    if (engine->recorder_ != nullptr) engine->recorder_->died(storage);
-    if (!engine->memory_->defer(storage)) engine->core_.storage_died(storage);
+    drop_handle(storage);
+    engine->storage_died(storage);
     trash = engine->is_trash_full();
   }
   if (trash) engine->empty_trash();
@@ -268,26 +321,27 @@ void Engine::empty_trash() {
 }
 
 void Engine::release(Storage& storage) {
-  auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
-  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  COOP_ASSERT(find(impl) == &storage);
+  exchange(storage, [&](c10::StorageImpl* impl) {
+    c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+    COOP_ASSERT(find(impl) == &storage);
 #if defined(COOP_DEBUG) && COOP_DEBUG
-  // Reading what is gone must not go unnoticed.
-  if (memory_->device().is_cpu()) std::memset(data.get(), 0xA5, content_bytes(storage));
+    // Reading what is gone must not go unnoticed.
+    if (memory_->device().is_cpu()) std::memset(data.get(), 0xA5, content_bytes(storage));
 #endif
-  data.release_context();
-  data = c10::DataPtr(nullptr, &storage, &Engine::delete_storage, memory_->device());
-  // Rule 13: raw access throws from now on.
-  impl->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+    data.release_context();
+    data = c10::DataPtr(nullptr, &storage, &Engine::delete_storage, memory_->device());
+    // Rule 13: raw access throws from now on.
+    impl->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+  });
 }
 
 void Engine::restore(Storage& storage) {
-  auto* impl = static_cast<c10::StorageImpl*>(storage.handle);
-  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  COOP_ASSERT(find(impl) == &storage);
-  data.release_context();
-  allow_access(impl);
-  impl->set_data_ptr_noswap(data_ptr(storage));
+  exchange(storage, [&](c10::StorageImpl* impl) {
+    COOP_ASSERT(find(impl) == &storage);
+    impl->_mutable_data_ptr_no_checks().release_context();
+    allow_access(impl);
+    impl->set_data_ptr_noswap(data_ptr(storage));
+  });
 }
 
 void Engine::copy(Value& to, const Value& from, Bytes bytes) {
@@ -304,11 +358,11 @@ void Engine::move(Value& value, Bytes from) {
     memory_->copy(to_address + done, from_address + done, std::min(piece, bytes - done));
   }
   if (value.storage == nullptr) return;
-  auto* impl = static_cast<c10::StorageImpl*>(value.storage->handle);
-  c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
-  // The header that it points to may be overwritten by now.
-  data.release_context();
-  data = data_ptr(*value.storage);
+  exchange(*value.storage, [&](c10::StorageImpl* impl) {
+    c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
+    data.release_context();
+    data = data_ptr(*value.storage);
+  });
 }
 
 // A storage over an address, owning nothing.
@@ -515,6 +569,7 @@ bool Engine::move_outside(Storage* storage) {
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   data.release_context();
   data = std::move(outside);
+  drop_handle(storage);
   core_.storage_died(storage);
   num_storages_.fetch_sub(1, std::memory_order_relaxed);
   return true;

@@ -122,8 +122,11 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   static void delete_address(void* context);  // the address of the content, behind a header
   // Frees what was allocated here by its address alone. False: it is not an arena's.
   static bool delete_raw(void* address);
-  // The storage behind a StorageImpl that this engine owns, or null.
+  // The storage behind a StorageImpl that this engine owns, or null. Under the lock: another thread
+  // may evict or move its bytes at any time, and with them what leads from the one to the other.
   Storage* find(c10::StorageImpl* impl) const;
+  // The same for who does not hold it.
+  Storage* look_up(c10::StorageImpl* impl);
 
   // --- Host -----------------------------------------------------------------------------------
   void replay(Record& record, Storage** outputs) override;
@@ -196,7 +199,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void sweep_externals();
   bool is_shared(c10::StorageImpl* impl);
   void* address(const Value& value) const;
+  c10::DataPtr fresh_ptr(Storage& storage) const;
   c10::DataPtr data_ptr(Storage& storage) const;
+  static void set_handle(Storage* storage, c10::StorageImpl* impl);
+  static void drop_handle(Storage* storage);
+  template <typename F>
+  void exchange(const Storage& storage, F&& f);
+  void storage_died(Storage* storage);
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
   c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
   // Not worth two locks for one record.
@@ -214,6 +223,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   RecordPool records_;
   std::vector<FrozenCall*> trash_;
   std::vector<FrozenCall*> spare_trash_;  // empty: its memory is the next trash's
+  std::vector<Storage*> orphans_;         // died while we exchanged their memory
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
   std::atomic<bool> shared_externals_{false};        // whether any was exposed
@@ -240,6 +250,8 @@ struct Running {
   bool repeatable = false;
   // How many operators and replays run, one inside the other.
   int depth = 0;
+  // Who exchanges the memory of a storage here, under its lock; null: nobody.
+  const Engine* exchanging = nullptr;
   // Allocations that failed so far. Some libraries catch the error and go on with another
   // algorithm, whose results differ in their last bits.
   int64_t failed_allocations = 0;

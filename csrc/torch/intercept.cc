@@ -145,9 +145,9 @@ void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invoc
     const c10::IValue argument = invocation.argument(i);
     Storage* storage = nullptr;
     if (argument.isStorage()) {
-      storage = find(argument.toStorage().unsafeGetStorageImpl());
+      storage = look_up(argument.toStorage().unsafeGetStorageImpl());
     } else if (argument.isTensor() && argument.toTensor().has_storage()) {
-      storage = find(argument.toTensor().storage().unsafeGetStorageImpl());
+      storage = look_up(argument.toTensor().storage().unsafeGetStorageImpl());
     }
     if (storage != nullptr) storages.push_back(storage);
   }
@@ -247,7 +247,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
       add_tensor(call, tensor.values(), argument, list_index, written);
     } else if (tensor.has_storage()) {
       entry.impl = tensor.storage().unsafeGetStorageImpl();
-      entry.storage = find(entry.impl);
+      entry.storage = look_up(entry.impl);
       if (entry.storage != nullptr) call.storages.push_back(entry.storage);
     }
     return;
@@ -259,7 +259,7 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
     call.before.emplace_back(*entry.tensor, &call.before_dimensions);
   }
   entry.impl = tensor.storage().unsafeGetStorageImpl();
-  entry.storage = find(entry.impl);
+  entry.storage = look_up(entry.impl);
   // begin() will lock it.
   if (entry.storage != nullptr) prefetch_for_write(entry.storage->value, sizeof(Value));
   entry.storage_bytes = entry.impl->nbytes();
@@ -268,8 +268,6 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   call.bytes_moved += static_cast<double>(numel) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
   if (entry.storage != nullptr) {
-    // Made outside of any operator: a root.
-    if (entry.storage->handle == nullptr) entry.storage->handle = entry.impl;
     // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
     const size_t end = end_bytes(tensor, numel, entry.dense);
     TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0,

@@ -94,7 +94,12 @@ void Engine::collect_fresh(Call& call, const Invocation& invocation) {
     c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
     Storage* storage = find(impl);
     if (storage == nullptr || storage->handle != nullptr) return;
-    storage->handle = impl;
+    set_handle(storage, impl);
+    if (header_bytes_ > 0) {
+      // From now on it may be evicted or moved, and the header is not kept.
+      impl->_mutable_data_ptr_no_checks().release_context();
+      impl->set_data_ptr_noswap(data_ptr(*storage));
+    }
     if (storage->value->serial <= call.begin_serial) return;  // somebody else's
     call.fresh.push_back(storage);
     call.bytes_moved +=
