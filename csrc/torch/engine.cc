@@ -201,6 +201,14 @@ void Engine::exchange(const Storage& storage, F&& f) {
   running().exchanging = nullptr;
 }
 
+// Its memory is about to get an owner who frees by address. It is pinned, so the header stays.
+void Engine::make_simple(Storage& storage) {
+  exchange(storage, [&](c10::StorageImpl* impl) {
+    impl->_mutable_data_ptr_no_checks().release_context();
+    impl->set_data_ptr_noswap(fresh_ptr(storage));
+  });
+}
+
 Storage* Engine::look_up(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);

@@ -351,6 +351,7 @@ void Engine::begin(Call& call) {
         if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
         core_.expose(storage);
         core_.pin(storage, info.refusal);
+        make_simple(*storage);
       }
     }
   } catch (const OutOfBudget& error) {
