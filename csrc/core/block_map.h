@@ -12,7 +12,6 @@
 //   directory[i].free_bound >= bytes of every free block of chunk[i]
 #pragma once
 
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <vector>

@@ -168,7 +168,6 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   }
   // An overwritten value that is also read under another name must come back after all.
   for (FrozenTensor& target : frozen->tensors) {
-    if (writes.empty()) break;
     if (target.write < 0 || target.input >= 0) continue;
     for (const FrozenTensor& other : frozen->tensors) {
       if (other.write == target.write && other.input >= 0) {
