@@ -221,14 +221,12 @@ Window Core::search(Bytes bytes) {
 
 // Even the cheapest window would take longer to recompute than it has not been used. What is beside
 // a value is then a large set, the same one for most values, and a set says more than it should:
-// its members are not all needed to recompute the value, nor were they all evicted at once. So the
-// graph is asked instead, as far as it is near.
+// its members are not all needed to recompute the value, nor were they all evicted at once. So it
+// counts for no more than a multiple of the value's own cost.
 Window Core::look_again(Bytes bytes) {
-  constexpr size_t kNear = 64;
-  constexpr Cost kInflated = 32;  // times its own cost; less cannot mislead by much
+  constexpr Cost kInflated = 128;
   arena_.rescore([&](const Value* value, Cost cost) {
-    if (value->late || cost <= kInflated * value->cost) return cost;
-    return std::min(cost, exact_neighbourhood(value, kNear));
+    return value->late ? cost : std::min(cost, kInflated * value->cost);
   });
   all_sets_changed_ = true;  // these are not kept up to date
   return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);

@@ -267,7 +267,7 @@ class Core {
   // Of a late value's block: it is moved. To copy it takes no longer than it took to make it.
   static Cost moving_cost(const Value* value) { return -std::max(value->cost, 1.0); }
   bool scores_are_right();
-  Cost exact_neighbourhood(const Value* value, size_t most);
+  Cost exact_neighbourhood(const Value* value);
 
   // operators (operators.cc)
   void prepare_writes(Operation& operation);

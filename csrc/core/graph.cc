@@ -2,7 +2,6 @@
 #include "core/graph.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -289,6 +288,14 @@ void Core::set_changed(int32_t node) {
 bool Core::mark_beside_changed() {
   if (all_sets_changed_) return false;
   int64_t most_looks = arena_.blocks().size() / 2;
+  constexpr int64_t kLooksPerMember = 3;  // itself and its neighbours, about
+  int64_t num_members = 0;
+  neighbourhoods_.begin_round();
+  for (const int32_t node : changed_sets_) {
+    const int32_t set = neighbourhoods_.find(node);
+    if (neighbourhoods_.first_in_round(set)) num_members += neighbourhoods_.num_members(set);
+    if (num_members * kLooksPerMember > most_looks) return false;
+  }
   const size_t num_stale = stale_values_.size();
   neighbourhoods_.begin_round();
   for (const int32_t node : changed_sets_) {
@@ -378,7 +385,7 @@ Cost Core::score_cost(Value* value) {
 }
 
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {
-  if (exact) return exact_neighbourhood(value, values_.size());
+  if (exact) return exact_neighbourhood(value);
   join_sets();
   Cost sum = value->record->cost;
   neighbourhoods_.begin_round();
@@ -390,9 +397,8 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   return sum;
 }
 
-// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise. Infinite
-// where they are more than `most`.
-Cost Core::exact_neighbourhood(const Value* value, size_t most) {
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise.
+Cost Core::exact_neighbourhood(const Value* value) {
   const int64_t mark = ++mark_;
   Cost sum = value->record->cost;
   walked_.clear();
@@ -421,11 +427,11 @@ Cost Core::exact_neighbourhood(const Value* value, size_t most) {
   };
   size_t next = 0;
   visit_inputs(value);
-  for (; next < walked_.size() && walked_.size() <= most; ++next) visit_inputs(walked_[next]);
+  for (; next < walked_.size(); ++next) visit_inputs(walked_[next]);
   next = walked_.size();
   visit_users(value);
-  for (; next < walked_.size() && walked_.size() <= most; ++next) visit_users(walked_[next]);
-  return walked_.size() <= most ? sum : std::numeric_limits<Cost>::infinity();
+  for (; next < walked_.size(); ++next) visit_users(walked_[next]);
+  return sum;
 }
 
 // What the sets beside a value say is what the graph says.

@@ -28,6 +28,7 @@ class Neighbourhoods {
     return node;
   }
   Cost cost(int32_t root) const { return nodes_[root].cost; }
+  int32_t num_members(int32_t root) const { return nodes_[root].num_members; }
 
   // Calls f(member, or null where one has left) for the nodes of the set, until that is false.
   // Whether it never was.

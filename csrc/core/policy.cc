@@ -102,7 +102,7 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
     return find_cheapest(blocks, bytes, clock, excess, edges_.data(), nullptr);
   }
   constexpr size_t kMost = 64;
-  constexpr double kTolerance = 2;
+  constexpr double kTolerance = 4;  // of a key; with excess, twice the score
   // Not the one of the size that was asked for last: two sizes often take turns.
   if (runners_up_[last_].bytes != bytes) last_ = 1 - last_;
   RunnersUp& found = runners_up_[last_];
