@@ -208,9 +208,14 @@ void Core::root(Value* value) {
 }
 
 // The value has no bytes from now on, but can be recomputed. It joins a set before the next search:
-// most gradients are gone by then.
+// many are gone by then, and a set that they had held together would not come apart again. A late
+// value is recomputed in the last resort only, so that nobody's score counts it.
 void Core::absent(Value* value) {
   COOP_DEBUG_ASSERT(value->record != nullptr && !value->is_absent());
+  if (value->late) {
+    value->neighbourhood = Value::kApart;
+    return;
+  }
   if (unjoined_.size() > 2 * values_.size()) {
     // Nor must a run that never searches collect them for ever.
     std::erase(unjoined_, nullptr);
@@ -239,7 +244,7 @@ void Core::join_sets() {
 // The value has bytes again, or is about to be destroyed.
 void Core::present(Value* value) {
   if (value->neighbourhood < 0) {
-    unjoined_[value->unjoined()] = nullptr;
+    if (value->neighbourhood != Value::kApart) unjoined_[value->unjoined()] = nullptr;
     value->neighbourhood = Value::kNoSet;
     refresh(value);
     return;
@@ -255,7 +260,7 @@ void Core::present(Value* value) {
 
 void Core::add_beside(Value* value, int32_t node) {
   BesideSets& beside = value->beside;
-  if (beside.count == BesideSets::kMany || !value->is_evictable()) return;
+  if (beside.count == BesideSets::kMany || value->late || !value->is_evictable()) return;
   const int32_t set = neighbourhoods_.find(node);
   for (int8_t i = 0; i < beside.count; ++i) {
     if (neighbourhoods_.find(beside.nodes[i]) == set) return;
@@ -410,7 +415,7 @@ Cost Core::exact_neighbourhood(const Value* value) {
            });
   };
   auto visit = [&](Value* neighbour) {
-    if (neighbour->record == nullptr || neighbour->is_resident() || neighbour->mark == mark) return;
+    if (!neighbour->is_absent() || neighbour->late || neighbour->mark == mark) return;
     if (!is_counted(neighbour->record)) sum += neighbour->record->cost;
     neighbour->mark = mark;
     walked_.push_back(neighbour);

@@ -64,8 +64,10 @@ struct alignas(64) Value {
   Cost cost = 0;      // of its record
   BesideSets beside;  // evicted neighbourhoods that its score counts
   static constexpr int32_t kNoSet = -1;
-  int32_t neighbourhood = kNoSet;  // its node in Neighbourhoods while it is evicted; below kNoSet
-                                   // it has none yet, but a place in Core's list
+  static constexpr int32_t kApart = -2;
+  int32_t neighbourhood = kNoSet;  // its node in Neighbourhoods while it is evicted; kApart: it
+                                   // belongs to none; below, it has none yet, but a place in
+                                   // Core's list
   Bytes offset = Arena::kNowhere;
   double last_access = 0;      // clock of the last use
   Storage* storage = nullptr;  // null once the storage died or was written again
@@ -96,8 +98,8 @@ struct alignas(64) Value {
   bool is_resident() const { return offset != Arena::kNowhere; }
   bool is_root() const { return record == nullptr; }
   bool is_absent() const { return neighbourhood != kNoSet; }
-  void set_unjoined(size_t place) { neighbourhood = kNoSet - 1 - static_cast<int32_t>(place); }
-  size_t unjoined() const { return static_cast<size_t>(kNoSet - 1 - neighbourhood); }
+  void set_unjoined(size_t place) { neighbourhood = kApart - 1 - static_cast<int32_t>(place); }
+  size_t unjoined() const { return static_cast<size_t>(kApart - 1 - neighbourhood); }
   bool is_attached() const { return storage != nullptr; }
   bool is_evictable() const {
     return record != nullptr && is_resident() && (storage == nullptr || storage->pins == 0);

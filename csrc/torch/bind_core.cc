@@ -279,6 +279,8 @@ void bind_core(py::module_& m) {
                              int64_t id) { return simulator.storage(id)->value->is_resident(); })
       .def("is_root",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
+      .def("is_late",
+           [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->late; })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
       .def("cookie", &Simulator::cookie)
