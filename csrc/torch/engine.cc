@@ -74,6 +74,7 @@ BudgetError::BudgetError(const OutOfBudget& cause)
 
 void Call::clear() {
   tensors.clear();
+  parts.clear();
   before.clear();
   before_dimensions.clear();
   storages.clear();

@@ -79,6 +79,7 @@ struct TensorArgument {
 struct Call {
   const OpInfo* info = nullptr;
   std::vector<TensorArgument> tensors;
+  std::vector<at::Tensor> parts;     // what its sparse tensors are made of
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
   Dimensions before_dimensions;
   std::vector<Storage*> storages;  // inputs in the arena

@@ -237,14 +237,22 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
     // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
     call.understood = false;
+    // Torch makes some of the parts for us, and their sizes are not the tensor's.
+    auto add_part = [&](const at::Tensor& part) {
+      const size_t index = call.tensors.size();
+      add_tensor(call, part, argument, list_index, written);
+      call.tensors[index].tensor = nullptr;
+      call.tensors[index].before = -1;
+      call.parts.push_back(part);
+    };
     if (tensor.layout() == c10::kSparse) {
-      add_tensor(call, tensor._indices(), argument, list_index, written);
-      add_tensor(call, tensor._values(), argument, list_index, written);
+      add_part(tensor._indices());
+      add_part(tensor._values());
     } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
       const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_tensor(call, compressed, argument, list_index, written);
-      add_tensor(call, plain, argument, list_index, written);
-      add_tensor(call, tensor.values(), argument, list_index, written);
+      add_part(compressed);
+      add_part(plain);
+      add_part(tensor.values());
     } else if (tensor.has_storage()) {
       entry.impl = tensor.storage().unsafeGetStorageImpl();
       entry.storage = look_up(entry.impl);
