@@ -210,8 +210,8 @@ void Engine::make_simple(Storage& storage) {
   });
 }
 
-Storage* Engine::look_up(c10::StorageImpl* impl) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+// The same as find(), for what an operator is about to use.
+Storage* Engine::look_up(c10::StorageImpl* impl) const {
   Storage* storage = find(impl);
   // Made outside of any operator: a root.
   if (storage != nullptr && storage->handle == nullptr) set_handle(storage, impl);
@@ -392,9 +392,8 @@ Storage* Engine::external(c10::StorageImpl* impl) {
   return storage;
 }
 
-bool Engine::is_shared(c10::StorageImpl* impl) {
-  if (!shared_externals_.load(std::memory_order_acquire)) return false;
-  const std::lock_guard<std::mutex> guard(mutex_);
+bool Engine::is_shared(c10::StorageImpl* impl) const {
+  if (!has_shared_externals_) return false;
   const auto found = externals_.find(impl);
   return found != externals_.end() && found->second.storage->exposed;
 }
@@ -464,7 +463,7 @@ void Engine::expose(c10::StorageImpl* impl) {
     if (!ours) {
       if (impl->nbytes() == 0 || impl->device() != memory_->device()) return;
       storage = external(impl);
-      shared_externals_.store(true, std::memory_order_release);
+      has_shared_externals_ = true;
     }
     if (storage->exposed) return;
     if (recorder_ != nullptr) recorder_->expose(storage, impl);
