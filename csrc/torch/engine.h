@@ -245,6 +245,10 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 // The engine whose arena takes the allocations of a device, or null.
 Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
+// Whether the address is any engine's.
+bool is_in_an_arena(const void* address);
+// Lets go of an engine whose session is over, and whose last tensor is gone.
+void forget_engine(const Engine* engine);
 // The engine for an operator.
 Engine* active_engine(const Invocation& invocation);
 

@@ -8,7 +8,6 @@
 #include <typeinfo>
 
 #include "core/clock.h"
-#include "core/prefetch.h"
 #include "torch/engine.h"
 #include "torch/running.h"
 #include "torch/source.h"
@@ -277,24 +276,6 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   entry.end_bytes = end_bytes(tensor, numel, entry.dense);
   call.bytes_moved += static_cast<double>(numel) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
-}
-
-// One lock for all of them.
-void Engine::find_storages(Call& call) {
-  if (call.tensors.empty()) return;
-  const std::lock_guard<std::mutex> guard(mutex_);
-  for (TensorArgument& entry : call.tensors) {
-    if (entry.impl == nullptr) continue;
-    entry.storage = look_up(entry.impl);
-    if (entry.storage == nullptr) {
-      entry.shared = is_shared(entry.impl);
-      continue;
-    }
-    // begin() will lock it.
-    prefetch_for_write(entry.storage->value, sizeof(Value));
-    entry.shared = entry.storage->exposed;
-    call.storages.push_back(entry.storage);
-  }
 }
 
 // Whether the operator can be replayed, as far as this tensor goes. Not under the lock: another
