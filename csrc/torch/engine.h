@@ -67,18 +67,22 @@ struct TensorArgument {
   Storage* storage = nullptr;  // null: external
   Value* value = nullptr;      // its content when the operator began; the storage may die meanwhile
   size_t storage_bytes = 0;    // before the operator ran: it may resize
+  size_t end_bytes = 0;        // where its last element ends in its storage
   int32_t argument = 0;
   int32_t list_index = -1;  // in a list of tensors; -1: the argument itself
   int32_t before = -1;      // index into Call::before; -1: the operator changes no geometry
   bool dense = false;       // every element has bytes of its own, with none between them
   bool written = false;
   bool parameter = false;  // a leaf with a gradient: what is written to it stays (Rule 11)
+  bool scalar = false;     // one element at most
+  bool shared = false;     // others may write its memory unseen
 };
 
 // Everything about one running operator. One per thread and depth, reused.
 struct Call {
   const OpInfo* info = nullptr;
   std::vector<TensorArgument> tensors;
+  std::vector<at::Tensor> parts;     // what its sparse tensors are made of
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
   Dimensions before_dimensions;
   std::vector<Storage*> storages;  // inputs in the arena
@@ -125,8 +129,6 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // The storage behind a StorageImpl that this engine owns, or null. Under the lock: another thread
   // may evict or move its bytes at any time, and with them what leads from the one to the other.
   Storage* find(c10::StorageImpl* impl) const;
-  // The same for who does not hold it.
-  Storage* look_up(c10::StorageImpl* impl);
 
   // --- Host -----------------------------------------------------------------------------------
   void replay(Record& record, Storage** outputs) override;
@@ -187,6 +189,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation);
   void add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
                   bool written);
+  void find_storages(Call& call);
+  void check(Call& call, const TensorArgument& entry) const;
   bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const Invocation& invocation);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -197,7 +201,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
-  bool is_shared(c10::StorageImpl* impl);
+  bool is_shared(c10::StorageImpl* impl) const;
+  Storage* look_up(c10::StorageImpl* impl) const;
   void* address(const Value& value) const;
   c10::DataPtr fresh_ptr(Storage& storage) const;
   c10::DataPtr data_ptr(Storage& storage) const;
@@ -227,7 +232,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::vector<Storage*> orphans_;         // died while we exchanged their memory
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
-  std::atomic<bool> shared_externals_{false};        // whether any was exposed
+  bool has_shared_externals_ = false;                // whether any was exposed
   std::unordered_map<int32_t, const char*> pinned_;  // by OpInfo::id
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
@@ -240,6 +245,10 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 // The engine whose arena takes the allocations of a device, or null.
 Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
+// Whether the address is any engine's.
+bool is_in_an_arena(const void* address);
+// Lets go of an engine whose session is over, and whose last tensor is gone.
+void forget_engine(const Engine* engine);
 // The engine for an operator.
 Engine* active_engine(const Invocation& invocation);
 

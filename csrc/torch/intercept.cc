@@ -8,7 +8,6 @@
 #include <typeinfo>
 
 #include "core/clock.h"
-#include "core/prefetch.h"
 #include "torch/engine.h"
 #include "torch/running.h"
 #include "torch/source.h"
@@ -140,23 +139,25 @@ bool Engine::make_room(Call& call, Invocation& invocation, Bytes wanted, int* at
 
 // set_ looks at the memory behind its arguments, although it neither reads nor writes it.
 void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invocation& invocation) {
-  std::vector<Storage*> storages;
+  std::vector<c10::StorageImpl*> impls;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     const c10::IValue argument = invocation.argument(i);
-    Storage* storage = nullptr;
     if (argument.isStorage()) {
-      storage = look_up(argument.toStorage().unsafeGetStorageImpl());
+      impls.push_back(argument.toStorage().unsafeGetStorageImpl());
     } else if (argument.isTensor() && argument.toTensor().has_storage()) {
-      storage = look_up(argument.toTensor().storage().unsafeGetStorageImpl());
+      impls.push_back(argument.toTensor().storage().unsafeGetStorageImpl());
     }
-    if (storage != nullptr) storages.push_back(storage);
   }
   Operation operation;
   try {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (recorder_ != nullptr) {
-      for (const Storage* storage : storages) recorder_->materialize(storage);
+    std::vector<Storage*> storages;
+    for (c10::StorageImpl* impl : impls) {
+      Storage* storage = look_up(impl);
+      if (storage == nullptr) continue;
+      storages.push_back(storage);
+      if (recorder_ != nullptr) recorder_->materialize(storage);
     }
     core_.begin(operation, storages.data(), storages.size());
   } catch (const OutOfBudget& error) {
@@ -191,6 +192,8 @@ void Engine::gather(Call& call, const Invocation& invocation) {
   invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
     add_tensor(call, tensor, argument, list_index, writes && info.writes[argument]);
   });
+  find_storages(call);
+  for (const TensorArgument& entry : call.tensors) check(call, entry);
   if (info.dropout_argument >= 0 && invocation.argument(info.dropout_argument).toDouble() != 0) {
     call.refusal = "cuDNN's dropout state cannot be captured";
   }
@@ -226,6 +229,7 @@ size_t end_bytes(const at::Tensor& tensor, int64_t numel, bool dense) {
 
 }  // namespace
 
+// Not under the lock: a tensor may be one of Python's, which is asked for its sizes.
 void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, int32_t list_index,
                         bool written) {
   TensorArgument& entry = call.tensors.emplace_back();
@@ -237,18 +241,24 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
     // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
     call.understood = false;
+    // Torch makes some of the parts for us, and their sizes are not the tensor's.
+    auto add_part = [&](const at::Tensor& part) {
+      const size_t index = call.tensors.size();
+      add_tensor(call, part, argument, list_index, written);
+      call.tensors[index].tensor = nullptr;
+      call.tensors[index].before = -1;
+      call.parts.push_back(part);
+    };
     if (tensor.layout() == c10::kSparse) {
-      add_tensor(call, tensor._indices(), argument, list_index, written);
-      add_tensor(call, tensor._values(), argument, list_index, written);
+      add_part(tensor._indices());
+      add_part(tensor._values());
     } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
       const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_tensor(call, compressed, argument, list_index, written);
-      add_tensor(call, plain, argument, list_index, written);
-      add_tensor(call, tensor.values(), argument, list_index, written);
+      add_part(compressed);
+      add_part(plain);
+      add_part(tensor.values());
     } else if (tensor.has_storage()) {
       entry.impl = tensor.storage().unsafeGetStorageImpl();
-      entry.storage = look_up(entry.impl);
-      if (entry.storage != nullptr) call.storages.push_back(entry.storage);
     }
     return;
   }
@@ -259,39 +269,40 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
     call.before.emplace_back(*entry.tensor, &call.before_dimensions);
   }
   entry.impl = tensor.storage().unsafeGetStorageImpl();
-  entry.storage = look_up(entry.impl);
-  // begin() will lock it.
-  if (entry.storage != nullptr) prefetch_for_write(entry.storage->value, sizeof(Value));
   entry.storage_bytes = entry.impl->nbytes();
   entry.dense = tensor.is_non_overlapping_and_dense();
   const int64_t numel = tensor.numel();
+  entry.scalar = numel <= 1;
+  entry.end_bytes = end_bytes(tensor, numel, entry.dense);
   call.bytes_moved += static_cast<double>(numel) * static_cast<double>(tensor.itemsize());
   call.half |= tensor.itemsize() == 2;
+}
+
+// Whether the operator can be replayed, as far as this tensor goes. Not under the lock: another
+// engine may have to bring it back.
+void Engine::check(Call& call, const TensorArgument& entry) const {
+  if (entry.storage_bytes == 0) return;
   if (entry.storage != nullptr) {
     // Torch gives a tensor its new sizes first and its memory then, which may fail in between.
-    const size_t end = end_bytes(tensor, numel, entry.dense);
-    TORCH_CHECK(end <= entry.storage_bytes || entry.storage_bytes == 0,
-                "coop: a tensor needs " + std::to_string(end) + " bytes, but its storage has " +
-                    std::to_string(entry.storage_bytes) +
+    TORCH_CHECK(entry.end_bytes <= entry.storage_bytes,
+                "coop: a tensor needs " + std::to_string(entry.end_bytes) +
+                    " bytes, but its storage has " + std::to_string(entry.storage_bytes) +
                     ": torch was resizing it when that failed with an error. Make it anew.");
-    call.storages.push_back(entry.storage);
-    if (entry.storage->exposed) call.refusal = kForeign;
+    if (entry.shared) call.refusal = kForeign;
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
-  if (entry.storage_bytes > 0) {
-    if (data.get() == nullptr && data.get_context() == nullptr) {
-      call.understood = false;
-    } else if (data.device() != memory_->device()) {
-      // Small ones are scalars; the rest are copies from another device.
-      if (tensor.numel() > 1) call.refusal = kOtherDevice;
-      Engine* other = active_engine(data.device());
-      if (other != nullptr && other != this) other->materialize(entry.impl);
-    } else if (c10::impl::cow::is_cow_data_ptr(data)) {
-      call.refusal = "copy-on-write storages are not tracked";
-    } else if (is_foreign(data) || is_shared(entry.impl)) {
-      call.refusal = kForeign;
-    }
+  if (data.get() == nullptr && data.get_context() == nullptr) {
+    call.understood = false;
+  } else if (data.device() != memory_->device()) {
+    // Small ones are scalars; the rest are copies from another device.
+    if (!entry.scalar) call.refusal = kOtherDevice;
+    Engine* other = active_engine(data.device());
+    if (other != nullptr && other != this) other->materialize(entry.impl);
+  } else if (c10::impl::cow::is_cow_data_ptr(data)) {
+    call.refusal = "copy-on-write storages are not tracked";
+  } else if (is_foreign(data) || entry.shared) {
+    call.refusal = kForeign;
   }
 }
 

@@ -219,8 +219,7 @@ void Recorder::begin(const Call& call) {
   const OpInfo& info = *call.info;
   auto id_of = [&](const TensorArgument& tensor) -> int64_t {
     if (tensor.storage == nullptr) {
-      const bool used =
-          tensor.impl != nullptr && tensor.storage_bytes > 0 && tensor.tensor != nullptr;
+      const bool used = tensor.impl != nullptr && tensor.storage_bytes > 0;
       return used ? external(tensor.impl) : -1;
     }
     const auto found = ids_.find(tensor.storage);

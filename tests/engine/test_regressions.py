@@ -125,6 +125,13 @@ def a_root_written_while_it_is_read_under_another_name() -> list[Tensor]:
     return [base, overlapping, result, result + 1]
 
 
+def products_with_compressed_matrices() -> list[Tensor]:
+    """Under ASan: the sizes of what they are made of were read after torch had let go of it."""
+    dense = value()
+    sparse = dense.relu().to_sparse_csr()
+    return [sparse @ dense, dense @ sparse]
+
+
 PROGRAMS: list[Program] = [
     a_root_written_while_it_is_read_under_another_name,
     batch_norm_into_given_results,
@@ -136,6 +143,7 @@ PROGRAMS: list[Program] = [
     overwritten_through_overlapping_elements,
     into_a_given_result_that_is_a_little_too_small,
     lazily_cloned,
+    products_with_compressed_matrices,
 ]
 
 
