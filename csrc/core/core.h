@@ -248,6 +248,7 @@ class Core {
   void root(Value* value);
   void absent(Value* value);
   void join_sets();
+  void join(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);
   void set_changed(int32_t node);
@@ -339,6 +340,7 @@ class Core {
   std::vector<Value*> stale_values_;   // also such as are gone
   std::vector<int32_t> changed_sets_;  // by any node, since the last search
   std::vector<Value*> unjoined_;       // evicted since the last search; null where one came back
+  size_t num_joined_ = 0;              // of them, the first ones
   bool all_sets_changed_ = false;      // too many to list
 
   int64_t step_ = 0;

@@ -218,27 +218,36 @@ void Core::absent(Value* value) {
   }
   if (unjoined_.size() > 2 * values_.size()) {
     // Nor must a run that never searches collect them for ever.
+    std::fill_n(unjoined_.begin(), std::exchange(num_joined_, 0), nullptr);
     std::erase(unjoined_, nullptr);
     for (size_t i = 0; i < unjoined_.size(); ++i) unjoined_[i]->set_unjoined(i);
   }
   value->set_unjoined(unjoined_.size());
   unjoined_.push_back(value);
+  // With thousands of blocks, while what is beside it is in the caches: thousands of values would
+  // have to be joined before a search.
+  constexpr size_t kRecent = 32;
+  if (!goes_further() || arena_.blocks().size() < Search::kManyBlocks) return;
+  while (unjoined_.size() - num_joined_ > kRecent) join(unjoined_[num_joined_++]);
 }
 
 void Core::join_sets() {
-  for (Value* value : unjoined_) {
-    if (value == nullptr) continue;
-    value->neighbourhood = neighbourhoods_.add(value, value->cost);
-    for_each_neighbour(value, [&](Value* neighbour) {
-      if (neighbour->neighbourhood >= 0) {
-        neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
-      } else {
-        add_beside(neighbour, value->neighbourhood);
-      }
-    });
-    set_changed(value->neighbourhood);
-  }
+  while (num_joined_ < unjoined_.size()) join(unjoined_[num_joined_++]);
   unjoined_.clear();
+  num_joined_ = 0;
+}
+
+void Core::join(Value* value) {
+  if (value == nullptr) return;
+  value->neighbourhood = neighbourhoods_.add(value, value->cost);
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood >= 0) {
+      neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+    } else {
+      add_beside(neighbour, value->neighbourhood);
+    }
+  });
+  set_changed(value->neighbourhood);
 }
 
 // The value has bytes again, or is about to be destroyed.

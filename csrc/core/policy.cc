@@ -96,8 +96,6 @@ double window_key(uint64_t score, Bytes room, bool excess) {
 
 Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
   edges_.resize(static_cast<size_t>(blocks.size()) + 1);
-  // In a small map a search takes less time than what is remembered would save.
-  constexpr int64_t kManyBlocks = 512;
   if (!remembers_ || blocks.size() < kManyBlocks) {
     return find_cheapest(blocks, bytes, clock, excess, edges_.data(), nullptr);
   }

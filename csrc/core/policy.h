@@ -57,6 +57,9 @@ struct RunnersUp {
 
 class Search {
  public:
+  // In a smaller map a search takes less time than what is remembered would save.
+  static constexpr int64_t kManyBlocks = 512;
+
   explicit Search(bool remembers = false) : remembers_(remembers) {}
 
   // The cheapest window with room for at least `bytes`: two pointers over all blocks. Ties go to
