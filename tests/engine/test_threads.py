@@ -158,3 +158,19 @@ def test_a_tensor_may_go_in_the_middle_of_its_eviction() -> None:
             if busy > 1e-3:
                 return
     pytest.fail("it was never dropped in time")
+
+
+def test_a_tensor_may_go_while_it_is_copied_out_of_a_budget_that_is_left() -> None:
+    """It was dead when its copy was done, and died again."""
+    for milliseconds in (10, 20, 30):
+        with coop.budget("512MiB", small_bytes=0) as session:
+            engine, before = session._engine, session.stats().num_values
+            values = [torch.empty(2**25)]
+            engine.evict_all()
+            assert session.stats().num_evictions == 1
+            # Nothing but the copy, under the engine's lock, takes long on leaving.
+            thread = threading.Timer(milliseconds / 1000, values.clear)
+            thread.start()
+        thread.join()
+        assert engine.is_valid()
+        assert engine.stats()["num_values"] == before
