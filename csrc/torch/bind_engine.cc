@@ -181,6 +181,7 @@ void bind_engine(py::module_& m) {
       .def("owns",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = find_storage(x);
+             const std::lock_guard<std::mutex> guard(engine.mutex());
              return impl != nullptr && engine.find(impl) != nullptr;
            })
       .def("is_resident",

@@ -278,6 +278,8 @@ std::string Engine::stop_recording() {
 
 std::vector<std::string> Engine::close() {
   std::vector<std::string> lost;
+  // What is brought back, which other threads may drop meanwhile; let go of unlocked.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
   {
     const std::lock_guard<std::recursive_mutex> materializer(materializer_);
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -302,6 +304,11 @@ std::vector<std::string> Engine::close() {
         progress = false;
         continue;
       }
+      held.push_back(hold(*next));
+      if (!held.back()) {
+        failed.insert(next);
+        continue;
+      }
       try {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
@@ -313,6 +320,7 @@ std::vector<std::string> Engine::close() {
     }
     core_.forget_records();
   }
+  held.clear();
   empty_trash();
   sweep_externals();
   const bool empty = num_storages_.load(std::memory_order_acquire) == 0;

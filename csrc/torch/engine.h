@@ -208,6 +208,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   c10::DataPtr data_ptr(Storage& storage) const;
   static void set_handle(Storage* storage, c10::StorageImpl* impl);
   static void drop_handle(Storage* storage);
+  static c10::intrusive_ptr<c10::StorageImpl> hold(const Storage& storage);
   void make_simple(Storage& storage);
   template <typename F>
   void exchange(const Storage& storage, F&& f);

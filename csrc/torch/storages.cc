@@ -92,15 +92,21 @@ void Engine::drop_handle(Storage* storage) {
   c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(impl).reset();
 }
 
-// Calls f(impl) to give the storage other memory, unless its last tensor is just going: whoever
-// drops it waits for the lock, and does not look at its memory.
-template <typename F>
-void Engine::exchange(const Storage& storage, F&& f) {
-  if (storage.handle == nullptr) return;
+// Null when its last tensor is just going: whoever drops that waits for the lock, and does not look
+// at its memory.
+c10::intrusive_ptr<c10::StorageImpl> Engine::hold(const Storage& storage) {
+  if (storage.handle == nullptr) return {};
   auto weak = c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(
       static_cast<c10::StorageImpl*>(storage.handle));
   c10::intrusive_ptr<c10::StorageImpl> impl = weak.lock();
   weak.release();
+  return impl;
+}
+
+// Calls f(impl) to give the storage other memory, if it still needs any.
+template <typename F>
+void Engine::exchange(const Storage& storage, F&& f) {
+  c10::intrusive_ptr<c10::StorageImpl> impl = hold(storage);
   if (!impl) return;
   f(impl.get());
   // The last tensor may have gone meanwhile.
@@ -326,10 +332,10 @@ void Engine::sweep_externals() {
   sweep_at_ = 2 * externals_.size() + 64;
 }
 
-// Copies a resident tensor out of the arena.
+// Copies a resident tensor, which the caller holds, out of the arena.
 bool Engine::move_outside(Storage* storage) {
   auto* impl = static_cast<c10::StorageImpl*>(storage->handle);
-  if (impl == nullptr || find(impl) != storage) return false;
+  if (find(impl) != storage) return false;
   c10::DataPtr outside = memory_->allocate_outside(content_bytes(*storage));
   if (!outside) return false;
   memory_->copy(outside.get(), address(*storage->value), content_bytes(*storage));
