@@ -15,12 +15,13 @@ from typing import Any
 from coop.bench.cells import BenchError, Cell, workloads
 from coop.bench.results import Results
 
-__all__ = ["SMALLEST_STEP", "OutOfTime", "Sweep"]
+__all__ = ["SMALLEST_STEP", "OutOfTime", "Sweep", "smallest"]
 
 Row = dict[str, Any]
 
-# The smallest budget is searched down to this share of the peak.
+# The smallest budget is searched down to this share of the peak, and so many times further.
 SMALLEST_STEP = 0.01
+MOST_MISSES = 4
 # Budgets are whole pages.
 _GRAIN_BYTES = 4096
 # A cell is not started with less time than this left: it would not come to its end.
@@ -96,11 +97,7 @@ class Sweep:
         return _compared({"budget_bytes": budget_bytes, **row}, plain, budget_bytes)
 
     def _smallest(self, cell: Cell, plain: Row) -> Row:
-        """Bisection between a budget that fits and one that does not, from those already measured.
-
-        Whether a budget fits is not strictly monotonic: what is found fits, and a budget
-        `SMALLEST_STEP` below it does not.
-        """
+        """The row of the smallest budget, from those already measured."""
         peak_bytes = plain["peak_bytes"]
         rows = self.results.find(cell.model, cell.configuration, "ratio")
         fitting = [row for row in rows if row["status"] == "ok"]
@@ -114,14 +111,7 @@ class Sweep:
         if best["status"] != "ok":
             return best
         low = max((row["ratio"] for row in rows if row["ratio"] < high), default=0.0)
-        while high - low > SMALLEST_STEP:
-            middle = (low + high) / 2
-            row = self._in_budget(cell, plain, middle * peak_bytes)
-            if row["status"] == "ok":
-                best, high = row, middle
-            else:
-                low = middle
-        return best
+        return smallest(lambda r: self._in_budget(cell, plain, r * peak_bytes), low, high, best)
 
     def _ask(self, cell: Cell, budget_bytes: int | None, plain: Row | None) -> Row:
         timeout_s, last = self._timeout_s, False
@@ -160,6 +150,29 @@ class Sweep:
             raise BenchError(f"the process that starts the cells ended: {errors[0]}")
         row: Row = json.loads(line)
         return row
+
+
+def smallest(measure: Callable[[float], Row], low: float, high: float, best: Row) -> Row:
+    """Bisection between `low`, which does not fit, and `high`, which does and has the row `best`.
+
+    Whether a budget fits is not strictly monotonic, so it goes on from there: what is found fits,
+    and `MOST_MISSES` budgets below it, at most `SMALLEST_STEP` apart, do not.
+    """
+    while high - low > SMALLEST_STEP:
+        middle = (low + high) / 2
+        row = measure(middle)
+        if row["status"] == "ok":
+            best, high = row, middle
+        else:
+            low = middle
+    misses = 1
+    while misses < MOST_MISSES and (lower := high - (misses + 1) * SMALLEST_STEP) > 0:
+        row = measure(lower)
+        if row["status"] == "ok":
+            best, high, misses = row, lower, 0
+        else:
+            misses += 1
+    return best
 
 
 def _start_server() -> subprocess.Popen[str]:

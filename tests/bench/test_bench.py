@@ -14,6 +14,7 @@ from coop.__main__ import main
 from coop.bench import server, worker
 from coop.bench.cells import Cell
 from coop.bench.results import Results
+from coop.bench.sweep import smallest
 from coop.bench.tables import markdown
 
 pytest.importorskip("matplotlib")
@@ -125,9 +126,19 @@ def test_the_smallest_budget_is_found_from_what_is_known(swept: Path, tmp_path: 
     row = rows(path)["unet coop smallest"]
     assert row["status"] == "ok"
     assert 0.2 < row["memory_ratio"] < 0.9
-    # Halving what lies between 0.2, which does not fit, and 0.9, which does.
-    steps = (row["memory_ratio"] - 0.2) / (0.7 / 128)
-    assert round(steps) == pytest.approx(steps, abs=0.05)
+
+
+def test_the_smallest_budget_may_lie_below_one_that_does_not_fit() -> None:
+    tried = []
+
+    def measure(ratio: float) -> dict[str, Any]:
+        tried.append(round(ratio, 4))
+        fits = ratio >= 0.5 or 0.475 <= ratio <= 0.482 or 0.44 <= ratio <= 0.45
+        return {"status": "ok" if fits else "failed", "ratio": round(ratio, 4)}
+
+    found = smallest(measure, 0.46, 0.54, {"status": "ok", "ratio": 0.54})
+    assert found["ratio"] == 0.445
+    assert tried == [0.5, 0.48, 0.47, 0.475, 0.455, 0.445, 0.435, 0.425, 0.415, 0.405]
 
 
 def test_other_settings_do_not_mix(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
