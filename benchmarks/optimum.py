@@ -294,7 +294,7 @@ def table(cells: list[Cell]) -> str:
     ]
     for cell in cells:
         shown = [
-            "no" if value is None else f"{value:.3f} (+{value / cell.optimum - 1:.1%})"
+            "no" if value is None else f"{value:.3f} (+{max(value / cell.optimum - 1, 0):.1%})"
             for value in cell.overheads.values()
         ]
         best = f"{cell.optimum:.3f}" + ("" if cell.is_proved else " (bound)")
