@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/graph.h"
-#include "core/prefetch.h"
 #include "torch/flags.h"
 #include "torch/op_info.h"
 #include "torch/rng.h"
@@ -73,13 +72,9 @@ struct FrozenCall final : Record {
   FixedArray<FrozenTensor, 8> tensors;
   Dimensions dimensions;  // of the tensors
 
-  // What making one, or its destructor, touches of its memory when it has few tensors.
-  void prefetch() const {
-    prefetch_for_write(this, 192);
-    prefetch_for_write(&op, 192);  // and the first arguments
-    prefetch_for_write(&tensors, 192);
-    prefetch_for_write(&dimensions, 128);
-  }
+  // What making one, or its destructor, touches of its memory when it has few tensors. There may be
+  // no object in it.
+  static void prefetch(const void* memory);
 };
 
 // Unused records: one is made for most operators, and is too large for malloc's fast path.

@@ -234,7 +234,7 @@ void Engine::empty_trash() {
   }
   constexpr size_t kAhead = 2;
   for (size_t i = 0; i < trash.size(); ++i) {
-    if (i + kAhead < trash.size()) trash[i + kAhead]->prefetch();
+    if (i + kAhead < trash.size()) FrozenCall::prefetch(trash[i + kAhead]);
     trash[i]->~FrozenCall();
   }
   const std::lock_guard<std::mutex> guard(mutex_);
