@@ -372,7 +372,7 @@ void Core::update_blocks() {
     const BlockMap::Position position = arena_.find(value->offset);
     arena_.touch(position, value->last_access);
     if (stale == kStaleAccess) continue;
-    if ((stale & kStaleSets) != 0) {
+    if ((stale & kStaleSets) != 0 && !value->late) {
       // Asks the graph anew.
       value->beside.count = 0;
       for_each_neighbour(value, [&](Value* neighbour) {
@@ -411,7 +411,8 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   return sum;
 }
 
-// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise.
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise; but for late
+// values, as in the sets.
 Cost Core::exact_neighbourhood(const Value* value) {
   const int64_t mark = ++mark_;
   Cost sum = value->record->cost;
