@@ -246,6 +246,8 @@ class Core {
   void destroy_doomed();
   void reconsider(Value* value);
   void root(Value* value);
+
+  // scores (scores.cc)
   void absent(Value* value);
   void join_sets();
   void join(Value* value);

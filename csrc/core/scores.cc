@@ -1,0 +1,284 @@
+// What it would cost to evict a value: evicted values join sets, and the blocks beside those are
+// told before a search.
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/core.h"
+
+namespace coop {
+
+namespace {
+
+// Calls f(neighbour) for the values that are recomputed from `value` or from which it is. Roots are
+// never evicted, so they are nobody's neighbours.
+template <typename F>
+void for_each_neighbour(const Value* value, F&& f) {
+  if (value->record != nullptr) {
+    for (Edge& edge : value->record->inputs) {
+      if (edge.value->record != nullptr) f(edge.value);
+    }
+  }
+  for (Edge* edge = value->users; edge != nullptr; edge = edge->next) {
+    for (Value* output : edge->record->outputs) {
+      if (output != nullptr) f(output);
+    }
+  }
+}
+
+}  // namespace
+
+// The value has no bytes from now on, but can be recomputed. It joins a set before the next search:
+// many are gone by then, and a set that they had held together would not come apart again. A late
+// value is recomputed in the last resort only, so that nobody's score counts it.
+void Core::absent(Value* value) {
+  COOP_DEBUG_ASSERT(value->record != nullptr && !value->is_absent());
+  if (value->late) {
+    value->neighbourhood = Value::kApart;
+    return;
+  }
+  if (unjoined_.size() > 2 * values_.size()) {
+    // Nor must a run that never searches collect them for ever.
+    std::fill_n(unjoined_.begin(), std::exchange(num_joined_, 0), nullptr);
+    std::erase(unjoined_, nullptr);
+    for (size_t i = 0; i < unjoined_.size(); ++i) unjoined_[i]->set_unjoined(i);
+  }
+  value->set_unjoined(unjoined_.size());
+  unjoined_.push_back(value);
+  // With thousands of blocks, while what is beside it is in the caches: thousands of values would
+  // have to be joined before a search.
+  constexpr size_t kRecent = 32;
+  if (!goes_further() || arena_.blocks().size() < Search::kManyBlocks) return;
+  while (unjoined_.size() - num_joined_ > kRecent) join(unjoined_[num_joined_++]);
+}
+
+void Core::join_sets() {
+  while (num_joined_ < unjoined_.size()) join(unjoined_[num_joined_++]);
+  unjoined_.clear();
+  num_joined_ = 0;
+}
+
+void Core::join(Value* value) {
+  if (value == nullptr) return;
+  value->neighbourhood = neighbourhoods_.add(value, value->cost);
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood >= 0) {
+      neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+    } else {
+      add_beside(neighbour, value->neighbourhood);
+    }
+  });
+  set_changed(value->neighbourhood);
+}
+
+// The value has bytes again, or is about to be destroyed.
+void Core::present(Value* value) {
+  if (value->neighbourhood < 0) {
+    if (value->neighbourhood != Value::kApart) unjoined_[value->unjoined()] = nullptr;
+    value->neighbourhood = Value::kNoSet;
+    refresh(value);
+    return;
+  }
+  neighbourhoods_.remove(value->neighbourhood, value->record->cost);
+  set_changed(std::exchange(value->neighbourhood, Value::kNoSet));
+  // It may have been all that lay between them and its set.
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->beside.count > 0) mark_stale(neighbour, kStaleSets);
+  });
+  refresh(value);
+}
+
+void Core::add_beside(Value* value, int32_t node) {
+  BesideSets& beside = value->beside;
+  if (beside.count == BesideSets::kMany || value->late || !value->is_evictable()) return;
+  const int32_t set = neighbourhoods_.find(node);
+  for (int8_t i = 0; i < beside.count; ++i) {
+    if (neighbourhoods_.find(beside.nodes[i]) == set) return;
+  }
+  if (beside.count == BesideSets::kMost) {
+    // Some may have become one since.
+    std::sort(beside.nodes, beside.nodes + beside.count, [&](int32_t a, int32_t b) {
+      return neighbourhoods_.find(a) < neighbourhoods_.find(b);
+    });
+    beside.count =
+        static_cast<int8_t>(std::unique(beside.nodes, beside.nodes + beside.count,
+                                        [&](int32_t a, int32_t b) {
+                                          return neighbourhoods_.find(a) == neighbourhoods_.find(b);
+                                        }) -
+                            beside.nodes);
+  }
+  if (beside.count < BesideSets::kMost) beside.nodes[beside.count] = node;
+  ++beside.count;
+}
+
+void Core::set_changed(int32_t node) {
+  if (all_sets_changed_) return;
+  changed_sets_.push_back(node);
+  // They are listed for a search, which may never come.
+  if (static_cast<int64_t>(changed_sets_.size()) > arena_.blocks().size()) all_sets_changed_ = true;
+}
+
+// Marks the values beside the sets that have changed. False when there is so much to look at that
+// one pass over all blocks is less work.
+bool Core::mark_beside_changed() {
+  if (all_sets_changed_) return false;
+  int64_t most_looks = arena_.blocks().size() / 2;
+  constexpr int64_t kLooksPerMember = 3;  // itself and its neighbours, about
+  int64_t num_members = 0;
+  neighbourhoods_.begin_round();
+  for (const int32_t node : changed_sets_) {
+    const int32_t set = neighbourhoods_.find(node);
+    if (neighbourhoods_.first_in_round(set)) num_members += neighbourhoods_.num_members(set);
+    if (num_members * kLooksPerMember > most_looks) return false;
+  }
+  const size_t num_stale = stale_values_.size();
+  neighbourhoods_.begin_round();
+  for (const int32_t node : changed_sets_) {
+    const int32_t set = neighbourhoods_.find(node);
+    if (!neighbourhoods_.first_in_round(set)) continue;
+    const bool all = neighbourhoods_.all_members(set, [&](const Value* member) {
+      if (member != nullptr) {
+        for_each_neighbour(member, [&](Value* neighbour) {
+          --most_looks;
+          if (neighbour->is_candidate) mark_stale(neighbour, kStaleCost);
+        });
+      }
+      return --most_looks >= 0;
+    });
+    if (all) continue;
+    for (; stale_values_.size() > num_stale; stale_values_.pop_back()) {
+      stale_values_.back()->stale = 0;
+    }
+    return false;
+  }
+  return true;
+}
+
+// Scores change with every eviction and every replay and are read by searches only: so they are
+// brought up to date here.
+void Core::refresh_stale() {
+  join_sets();
+  const bool marked = mark_beside_changed();
+  update_blocks();
+  if (!marked) {
+    arena_.rescore([&](Value* value, Cost cost) {
+      return value->beside.count > 0 && !value->late ? score_cost(value) : cost;
+    });
+  }
+  changed_sets_.clear();
+  all_sets_changed_ = false;
+  COOP_DEBUG_ASSERT(scores_are_right());
+}
+
+// Whether it may be evicted, or at what cost, has changed. That it may not be is told at once: no
+// search must ever find it.
+void Core::refresh(Value* value) {
+  if (!value->is_resident() || value->arena != &arena_) return;
+  if (value->is_evictable()) {
+    mark_stale(value, kStaleSets);
+  } else if (value->is_candidate) {
+    arena_.set_cost(arena_.find(value->offset), kBarrier);
+    value->is_candidate = false;
+  }
+}
+
+void Core::update_blocks() {
+  constexpr size_t kAhead = 4;
+  for (size_t i = 0; i < stale_values_.size(); ++i) {
+    if (i + kAhead < stale_values_.size()) __builtin_prefetch(stale_values_[i + kAhead]);
+    Value* value = stale_values_[i];
+    const uint8_t stale = std::exchange(value->stale, 0);
+    // What cannot be evicted is a barrier, whatever else is known of it.
+    if (stale == 0 || value->arena != &arena_ || !value->is_evictable()) continue;
+    const BlockMap::Position position = arena_.find(value->offset);
+    arena_.touch(position, value->last_access);
+    if (stale == kStaleAccess) continue;
+    if ((stale & kStaleSets) != 0 && !value->late) {
+      // Asks the graph anew.
+      value->beside.count = 0;
+      for_each_neighbour(value, [&](Value* neighbour) {
+        if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+      });
+    }
+    arena_.set_cost(position, value->late ? moving_cost(value) : score_cost(value));
+    value->is_candidate = true;
+  }
+  stale_values_.clear();
+}
+
+Cost Core::score_cost(Value* value) {
+  BesideSets& beside = value->beside;
+  if (beside.count == BesideSets::kMany) return neighbourhood_cost(value, false);
+  Cost sum = value->cost;
+  int32_t sets[BesideSets::kMost];
+  for (int8_t i = 0; i < beside.count; ++i) {
+    beside.nodes[i] = sets[i] = neighbourhoods_.find(beside.nodes[i]);
+    // They may have become one since.
+    if (std::find(sets, sets + i, sets[i]) == sets + i) sum += neighbourhoods_.cost(sets[i]);
+  }
+  return sum;
+}
+
+Cost Core::neighbourhood_cost(const Value* value, bool exact) {
+  if (exact) return exact_neighbourhood(value);
+  join_sets();
+  Cost sum = value->record->cost;
+  neighbourhoods_.begin_round();
+  for_each_neighbour(value, [&](Value* neighbour) {
+    if (neighbour->neighbourhood < 0) return;
+    const int32_t set = neighbourhoods_.find(neighbour->neighbourhood);
+    if (neighbourhoods_.first_in_round(set)) sum += neighbourhoods_.cost(set);
+  });
+  return sum;
+}
+
+// DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise; but for late
+// values, as in the sets.
+Cost Core::exact_neighbourhood(const Value* value) {
+  const int64_t mark = ++mark_;
+  Cost sum = value->record->cost;
+  walked_.clear();
+  // A record with several evicted outputs is replayed once.
+  auto is_counted = [&](const Record* record) {
+    return record == value->record ||
+           std::any_of(record->outputs.begin(), record->outputs.end(), [&](const Value* output) {
+             return output != nullptr && output->mark == mark;
+           });
+  };
+  auto visit = [&](Value* neighbour) {
+    if (!neighbour->is_absent() || neighbour->late || neighbour->mark == mark) return;
+    if (!is_counted(neighbour->record)) sum += neighbour->record->cost;
+    neighbour->mark = mark;
+    walked_.push_back(neighbour);
+  };
+  auto visit_inputs = [&](const Value* of) {
+    for (const Edge& edge : of->record->inputs) visit(edge.value);
+  };
+  auto visit_users = [&](const Value* of) {
+    for (Edge* edge = of->users; edge != nullptr; edge = edge->next) {
+      for (Value* output : edge->record->outputs) {
+        if (output != nullptr) visit(output);
+      }
+    }
+  };
+  size_t next = 0;
+  visit_inputs(value);
+  for (; next < walked_.size(); ++next) visit_inputs(walked_[next]);
+  next = walked_.size();
+  visit_users(value);
+  for (; next < walked_.size(); ++next) visit_users(walked_[next]);
+  return sum;
+}
+
+// What the sets beside a value say is what the graph says.
+bool Core::scores_are_right() {
+  bool right = true;
+  for_each_block([&](const Block& block) {
+    if (block.is_free() || block.cost == kBarrier) return;
+    const Value* value = block.value;
+    right &= block.cost == (value->late ? moving_cost(value) : neighbourhood_cost(value, false));
+  });
+  return right;
+}
+
+}  // namespace coop
