@@ -97,7 +97,7 @@ class Session:
         self._engine = engine
         self._policy = policy
         self._device = device
-        self._final: Stats | None = None
+        self._final: dict[str, Stats] = {}
         self._pinned: dict[str, str] = {}
         self._recorded = False
         self._recording: Recording | None = None
@@ -110,9 +110,18 @@ class Session:
             device=device, alignment=alignment, header_bytes=engine.header_bytes()
         )
 
-    def stats(self) -> Stats:
-        """What happened so far; after the budget was left, what had happened by then."""
-        return self._final or Stats(**self._engine.stats())
+    def stats(self, device: str | torch.device | int | None = None) -> Stats:
+        """What happened so far; after the budget was left, what had happened by then.
+
+        Every GPU has an arena of its own; without `device`, the session's is meant.
+        """
+        name = self._device if device is None else str(torch.device(device))
+        if self._final:
+            return self._final[name]
+        engine = self._engine if name == self._device else self._engines().get(name)
+        if engine is None:
+            raise ValueError(f"nothing was allocated on {name!r} in this budget")
+        return Stats(**engine.stats())
 
     def pinned_operators(self) -> dict[str, str]:
         """Operators whose results stayed in memory because they are not recomputed, and why."""
@@ -209,9 +218,15 @@ class Session:
         for callback in list(self._step_callbacks):
             callback(step)
 
+    def _engines(self) -> dict[str, Any]:
+        """By device: of all GPUs that were used, if it is a GPU's session."""
+        if self._device == "cpu":
+            return {self._device: self._engine}
+        return {engine.device(): engine for engine in _C.cuda_engines()}
+
     def _remember(self) -> None:
         """Keeps what may be asked for after the end."""
-        self._final = self.stats()
+        self._final = {name: self.stats(name) for name in self._engines()}
         self._pinned = self.pinned_operators()
         if self._recorded:
             self._recording = self.recording()
@@ -317,15 +332,16 @@ def budget(
             session.record_events()
         yield session
     finally:
-        # An interrupt may come at any call: the engine is closed all the same.
+        # An interrupt may come at any call: the engines are closed all the same.
         _session = None
-        engine = session._engine
+        engines = [session._engine]
         try:
             guards.release()
+            engines = list(session._engines().values())
             session._remember()
         finally:
             session._engine = None
-            lost = engine.close()
+            lost = [line for engine in engines for line in engine.close()]
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
@@ -488,7 +504,8 @@ def _step_begins(*_: Any) -> None:
     if _engine_without_session is not None:
         _engine_without_session.begin_step()
     if _session is not None and _C.is_thread_enabled():
-        _session._engine.begin_step()
+        for engine in _session._engines().values():
+            engine.begin_step()
 
 
 def _step_ends(*_: Any) -> None:
@@ -496,7 +513,8 @@ def _step_ends(*_: Any) -> None:
         _engine_without_session.end_step(True)
     if _session is not None and _C.is_thread_enabled():
         inside_backward = torch._C._current_graph_task_id() != -1
-        _session._engine.end_step(not inside_backward)
+        for engine in _session._engines().values():
+            engine.end_step(not inside_backward)
         if not inside_backward:
             _session._end_step()
 

@@ -188,7 +188,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
 
   void emptyCache(c10::cuda::MempoolId_t) override {}  // nothing is cached
   void cacheInfo(c10::DeviceIndex device, size_t* largest) override {
-    *largest = static_cast<size_t>(engine(device).stats().largest_free);
+    *largest = static_cast<size_t>(stats(device).largest_free);
   }
   void* getBaseAllocation(void* address, size_t* size) override {
     for (const auto& entry : engines_) {
@@ -206,8 +206,9 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    const Stats stats = engine(device).stats();
+    const Stats stats = this->stats(device);
     c10::CachingDeviceAllocator::DeviceStats result;
+    if (stats.budget == 0) return result;
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     auto set = [&](c10::CachingAllocator::StatArray& array, int64_t current, int64_t peak) {
       array[all].current = current;
@@ -225,9 +226,10 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
   void resetPeakStats(c10::DeviceIndex device) override {
-    Engine& target = engine(device);
-    const std::lock_guard<std::mutex> guard(target.mutex());
-    target.core().reset_peak();
+    Engine* target = active_engine({c10::kCUDA, device});
+    if (target == nullptr) return;
+    const std::lock_guard<std::mutex> guard(target->mutex());
+    target->core().reset_peak();
   }
 
   // Torch 2.11 asks with one argument, later ones with two; one of these overrides.
@@ -239,12 +241,18 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
  private:
   static void delete_raw(void* address);
 
+  // Of a device that nobody has used: nothing, and asking does not make it an arena.
+  static Stats stats(c10::DeviceIndex device) {
+    Engine* target = active_engine({c10::kCUDA, device});
+    return target == nullptr ? Stats() : target->stats();
+  }
+
   Engine& engine(c10::DeviceIndex device) {
     if (Engine* existing = active_engine({c10::kCUDA, device})) return *existing;
+    const EngineConfig config = configure_(device);  // not under the lock: it waits for Python's
     const std::lock_guard<std::mutex> guard(engines_mutex_);
     if (engines_.size() <= static_cast<size_t>(device)) engines_.resize(device + 1);
     if (engines_[device] == nullptr) {
-      const EngineConfig config = configure_(device);
       engines_[device] = std::make_shared<Engine>(
           config, std::make_unique<CudaMemory>(config.core.budget, device));
       set_active_engine({c10::kCUDA, device}, engines_[device]);
@@ -253,10 +261,13 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
   }
 
   void record(const c10::DataPtr& data, cudaStream_t stream) {
+    Engine* owner = data.device().is_cuda() ? active_engine(data.device()) : nullptr;
+    if (owner == nullptr) return;
+    // Another thread may be giving it other memory, so what it has is read under the lock.
+    const std::lock_guard<std::mutex> guard(owner->mutex());
     if (data.get_deleter() != &Engine::delete_storage) return;
     auto* storage = static_cast<Storage*>(data.get_context());
-    auto* owner = static_cast<Engine*>(storage->core->host());
-    const std::lock_guard<std::mutex> guard(owner->mutex());
+    if (storage->core != &owner->core()) return;
     static_cast<CudaMemory&>(owner->memory()).used_by(storage, stream);
     // The other stream may read it at any time until then.
     owner->core().pin(storage, "used by another stream (record_stream)");

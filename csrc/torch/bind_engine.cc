@@ -237,6 +237,7 @@ void bind_engine(py::module_& m) {
       // dispatch(name, overload, args, kwargs, run): an operator on fake tensors; `run()` runs it.
       .def("dispatch", &dispatch_fake)
       .def("header_bytes", &Engine::header_bytes)
+      .def("device", [](Engine& engine) { return engine.memory().device().str(); })
       .def("is_valid",
            [](Engine& engine) {
              const std::lock_guard<std::mutex> guard(engine.mutex());
@@ -283,6 +284,7 @@ void bind_engine(py::module_& m) {
     Engine* engine = active_engine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
     return engine == nullptr ? std::shared_ptr<Engine>() : engine->shared_from_this();
   });
+  m.def("cuda_engines", &cuda_engines);
 #else
   m.attr("has_cuda") = false;
 #endif

@@ -1,6 +1,7 @@
 // Which engines there are, and what a user may ask of one; storages.cc has the rest of it.
 #include "torch/engine.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -12,18 +13,20 @@ namespace coop {
 
 namespace {
 
+constexpr size_t kFirstGpu = 2;  // in the list of active engines
+
 // The engines of all sessions that still have tensors. Never destroyed: tensors may outlive it all.
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Engine>> engines;
   // By device: main memory, no memory at all, then the GPUs.
-  std::array<std::atomic<Engine*>, 2 + 64> active{};
+  std::array<std::atomic<Engine*>, kFirstGpu + 64> active{};
   std::atomic<Engine*> sole{nullptr};  // when there is but one
 };
 
 size_t index_of(c10::Device device) {
   if (!device.is_cuda()) return device.is_meta() ? 1 : 0;
-  return 2 + static_cast<size_t>(std::max<int>(device.index(), 0));
+  return kFirstGpu + static_cast<size_t>(std::max<int>(device.index(), 0));
 }
 
 Registry& registry() {
@@ -42,6 +45,8 @@ BudgetError::BudgetError(const OutOfBudget& cause)
       BudgetExceeded(cause) {}
 
 void Call::clear() {
+  for (Loan& loan : loans) loan.owner->take_back(&loan.operation);
+  loans.clear();
   tensors.clear();
   parts.clear();
   before.clear();
@@ -63,7 +68,12 @@ Engine* active_engine(c10::Device device) {
 
 Engine* active_engine(const Invocation& invocation) {
   if (Engine* sole = registry().sole.load(std::memory_order_acquire)) return sole;
-  return active_engine(invocation.device());
+  c10::Device device = invocation.device();
+  // Any GPU is the current one.
+  if (device.is_cuda() && !device.has_index()) {
+    device = c10::impl::getDeviceGuardImpl(c10::kCUDA)->getDevice();
+  }
+  return active_engine(device);
 }
 
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {
@@ -79,6 +89,16 @@ void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine) {
     ++count;
   }
   all.sole.store(count == 1 ? sole : nullptr, std::memory_order_release);
+}
+
+std::vector<std::shared_ptr<Engine>> cuda_engines() {
+  std::vector<std::shared_ptr<Engine>> result;
+  for (size_t i = kFirstGpu; i < registry().active.size(); ++i) {
+    if (Engine* engine = registry().active[i].load(std::memory_order_acquire)) {
+      result.push_back(engine->shared_from_this());
+    }
+  }
+  return result;
 }
 
 bool is_in_an_arena(const void* address) {
@@ -134,6 +154,20 @@ void Engine::materialize(c10::StorageImpl* impl) {
   if (storage == nullptr) return;
   if (recorder_ != nullptr) recorder_->materialize(storage);
   core_.materialize(storage);
+}
+
+void Engine::lend(c10::StorageImpl* impl, Operation* operation) {
+  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  Storage* storage = look_up(impl);
+  if (storage == nullptr) return;
+  if (recorder_ != nullptr) recorder_->materialize(storage);
+  core_.begin(*operation, &storage, 1);
+}
+
+void Engine::take_back(Operation* operation) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  core_.abort(*operation);
 }
 
 bool Engine::evict(c10::StorageImpl* impl) {

@@ -78,6 +78,14 @@ struct TensorArgument {
   bool shared = false;     // others may write its memory unseen
 };
 
+class Engine;
+
+// Memory of another device's engine that an operator uses: it stays until that ends.
+struct Loan {
+  Engine* owner;
+  Operation operation;
+};
+
 // Everything about one running operator. One per thread and depth, reused.
 struct Call {
   const OpInfo* info = nullptr;
@@ -87,6 +95,7 @@ struct Call {
   Dimensions before_dimensions;
   std::vector<Storage*> storages;  // inputs in the arena
   Operation operation;
+  std::vector<Loan> loans;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
   bool repeatable = true;  // when it does not fit, it can be tried again
@@ -143,6 +152,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);
+  // The same, and it stays so until take_back(). For another engine's operator.
+  void lend(c10::StorageImpl* impl, Operation* operation);
+  void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();
   void pin(c10::StorageImpl* impl, const char* reason);
@@ -191,6 +203,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
                   bool written);
   void find_storages(Call& call);
   void check(Call& call, const TensorArgument& entry) const;
+  static void borrow(Call& call, const TensorArgument& entry, Engine* owner);
   bool reads_what_is_gone(const Call& call);
   void collect_fresh(Call& call, const Invocation& invocation);
   FrozenCall* freeze(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -246,6 +259,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 // The engine whose arena takes the allocations of a device, or null.
 Engine* active_engine(c10::Device device);
 void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
+// Those of the GPUs that were used.
+std::vector<std::shared_ptr<Engine>> cuda_engines();
 // Whether the address is any engine's.
 bool is_in_an_arena(const void* address);
 // Lets go of an engine whose session is over, and whose last tensor is gone.

@@ -292,17 +292,31 @@ void Engine::check(Call& call, const TensorArgument& entry) const {
     return;
   }
   const c10::DataPtr& data = entry.impl->_mutable_data_ptr_no_checks();
-  if (data.get() == nullptr && data.get_context() == nullptr) {
+  const bool elsewhere = data.device() != memory_->device();
+  if (Engine* other = elsewhere ? active_engine(data.device()) : nullptr) {
+    call.refusal = kOtherDevice;
+    borrow(call, entry, other);
+  } else if (data.get() == nullptr && data.get_context() == nullptr) {
     call.understood = false;
-  } else if (data.device() != memory_->device()) {
+  } else if (elsewhere) {
     // Small ones are scalars; the rest are copies from another device.
     if (!entry.scalar) call.refusal = kOtherDevice;
-    Engine* other = active_engine(data.device());
-    if (other != nullptr && other != this) other->materialize(entry.impl);
   } else if (c10::impl::cow::is_cow_data_ptr(data)) {
     call.refusal = "copy-on-write storages are not tracked";
   } else if (is_foreign(data) || entry.shared) {
     call.refusal = kForeign;
+  }
+}
+
+// What another device's engine has of it stays while the operator runs, which may allocate there.
+void Engine::borrow(Call& call, const TensorArgument& entry, Engine* owner) {
+  try {
+    // It does not see the operator.
+    if (entry.written) owner->before_unseen_write(entry.impl);
+    Loan& loan = call.loans.emplace_back(owner, Operation());
+    owner->lend(entry.impl, &loan.operation);
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(call.info->name, error.replaying, error.shortage);
   }
 }
 

@@ -234,6 +234,9 @@ void Engine::replay(Record& base, Storage** outputs) {
   }
   // Tensors must not be destroyed under the lock.
   mutex_.unlock();
+  // What was made on the current device was made on this one.
+  std::optional<c10::DeviceGuard> device;
+  if (memory_->device().is_cuda()) device.emplace(memory_->device());
   std::exception_ptr failure;
   size_t found = 0;
   {
