@@ -116,12 +116,13 @@ class Session:
         Every GPU has an arena of its own; without `device`, the session's is meant.
         """
         name = self._device if device is None else str(torch.device(device))
-        if self._final:
-            return self._final[name]
-        engine = self._engine if name == self._device else self._engines().get(name)
-        if engine is None:
+        found = self._final.get(name)
+        if not self._final:
+            engine = self._engine if name == self._device else self._engines().get(name)
+            found = engine and Stats(**engine.stats())
+        if found is None:
             raise ValueError(f"nothing was allocated on {name!r} in this budget")
-        return Stats(**engine.stats())
+        return found
 
     def pinned_operators(self) -> dict[str, str]:
         """Operators whose results stayed in memory because they are not recomputed, and why."""

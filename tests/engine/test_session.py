@@ -136,6 +136,17 @@ def test_outside_a_session_torch_allocates_as_ever() -> None:
     assert session.stats() == before
 
 
+def test_stats_are_of_a_device_that_was_used() -> None:
+    with coop.budget(8 * MIB) as session:
+        value()
+        assert session.stats("cpu") == session.stats()
+        with pytest.raises(ValueError, match="nothing was allocated on 'cuda:1'"):
+            session.stats(1)
+    assert session.stats("cpu") == session.stats()
+    with pytest.raises(ValueError, match="nothing was allocated on 'cuda:1'"):
+        session.stats("cuda:1")
+
+
 def test_stats_are_frozen_and_turn_into_a_dictionary() -> None:
     with coop.budget(8 * MIB) as session:
         kept = value()
