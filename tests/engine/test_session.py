@@ -141,7 +141,7 @@ def test_stats_are_of_a_device_that_was_used() -> None:
         value()
         assert session.stats("cpu") == session.stats()
         with pytest.raises(ValueError, match="nothing was allocated on 'cuda:1'"):
-            session.stats(1)
+            session.stats("cuda:1")
     assert session.stats("cpu") == session.stats()
     with pytest.raises(ValueError, match="nothing was allocated on 'cuda:1'"):
         session.stats("cuda:1")
