@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
+from tests.gpu.programs import needs_gpu, run
 
-import pytest
-import torch
-
-ROOT = Path(__file__).resolve().parents[2]
-
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"
-)
-
-
-def run(program: str) -> str:
-    """Runs the program; its output."""
-    result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-PRELUDE = """
-import os
-os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-import torch, coop
-torch.use_deterministic_algorithms(True, warn_only=True)
-MIB = 2**20
-def value(n=0, mib=8):
-    return torch.arange(mib * MIB // 4, dtype=torch.float32, device="cuda").add(n).sin()
-def same(a, b):
-    return torch.equal(a.cpu(), b.cpu())
-"""
+pytestmark = needs_gpu
 
 
 def test_values_are_evicted_and_come_back() -> None:
     run("""
-    expected = [value(n).cpu() for n in range(0)]
     session = coop.install("128MiB")
     made = [value(n) for n in range(32)]
     assert session.stats().num_evictions > 0

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.gpu.programs import needs_gpu
+from tests.gpu.programs import run as run_program
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"
-)
+pytestmark = needs_gpu
 
 PRELUDE = """
-import hashlib, os
-os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-import torch, coop
 if "LD_PRELOAD" in os.environ:
     torch.cuda._device_count_nvml = lambda: -1  # the driver's tools know better
-torch.use_deterministic_algorithms(True, warn_only=True)
-MIB = 2**20
 DEVICES = ("cuda:0", "cuda:1")
-def value(n, device, mib=8):
-    return torch.arange(mib * MIB // 4, dtype=torch.float32, device=device).add(n).sin()
 """
 
 
@@ -47,18 +38,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run(program: str, environment: dict[str, str]) -> str:
-    """Runs the program; its output."""
-    result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    """Runs the program where there are two GPUs; its output."""
+    return run_program(PRELUDE + textwrap.dedent(program), environment)
 
 
 def test_each_device_has_an_arena_and_gets_it_when_it_is_used(environment: dict[str, str]) -> None:
@@ -171,6 +152,7 @@ def test_a_write_by_the_other_device_is_not_undone(environment: dict[str, str]) 
 
 
 TRAINING = """
+import hashlib
 def blocks(device):
     return torch.nn.Sequential(*[
         torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Dropout(0.1))
