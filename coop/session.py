@@ -116,9 +116,10 @@ class Session:
         Every GPU has an arena of its own; without `device`, the session's is meant.
         """
         name = self._device if device is None else str(torch.device(device))
-        found = self._final.get(name)
-        if not self._final:
-            engine = self._engine if name == self._device else self._engines().get(name)
+        if self._final:
+            found = self._final.get(name)
+        else:
+            engine = self._engines().get(name)
             found = engine and Stats(**engine.stats())
         if found is None:
             raise ValueError(f"nothing was allocated on {name!r} in this budget")

@@ -156,7 +156,7 @@ def full(models: tuple[str, ...], rounds: int, pairs: int) -> list[Row]:
         for _ in range(pairs):
             rows += alternating(model, 60 * GIB, batch, rounds)
             print(json.dumps(rows[-1]), flush=True)
-        ratios = sorted(row["ratio"] for row in rows[-pairs:] if "ratio" in row)
+        ratios = [row["ratio"] for row in rows[-pairs:] if "ratio" in row]
         if ratios:
             print(f"{model}: median of {len(ratios)} pairs {statistics.median(ratios):.4f}")
     return rows

@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.gpu.programs import ROOT, needs_gpu
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"
-)
+pytestmark = needs_gpu
 
 # An ordinary script. It asks torch about memory, as scripts do, and knows nothing of coop.
 TRAIN = """\
