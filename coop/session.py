@@ -16,11 +16,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from coop import guards
+from coop import gpus, guards
 from coop._native import _C
 from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
 from coop.events import as_events
-from coop.profiles import CPU_PROFILE, cuda_profile
+from coop.profiles import CPU_PROFILE
 from coop.progress import StepCallback, StepMeter
 from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording, SourceLine
 from coop.sizes import format_bytes, parse_bytes
@@ -247,7 +247,7 @@ def current_session() -> Session | None:
 def _engine_of(tensor: Tensor | torch.UntypedStorage) -> Any:
     if _session is None:
         raise RuntimeError("this needs a budget: call it inside `with coop.budget(...)`")
-    if tensor.is_cuda and _cuda_size is not None:
+    if tensor.is_cuda and gpus.is_installed():
         return _C.cuda_engine(tensor.device.index)
     return _session._engine
 
@@ -358,9 +358,6 @@ def _start(session: Session) -> None:
     session._engine.activate()
 
 
-_cuda_size: int | str | None = None  # the budget that was installed
-
-
 def install(
     size: int | str,
     *,
@@ -377,79 +374,20 @@ def install(
     Must be called before CUDA is started: at the top of the program, before any `.cuda()`. Takes
     the memory at once, so the bound is physical. Arguments as for `budget`.
     """
-    global _cuda_size
     if torch.device(device).type != "cuda":
         raise ValueError(f"coop.install is for CUDA devices, not {device!r}: use coop.budget")
-    if not _C.has_cuda:
-        raise RuntimeError(
-            "coop was built without CUDA: build it where torch has CUDA and nvcc is installed"
-        )
     if _session is not None:
         raise RuntimeError("already inside a budget: budgets do not nest")
     switches = {"window": window, "partition": partition, "inplace": inplace}
     index = torch.device(device).index or 0
-    if _cuda_size is None:
-        share = _parse_share(size)
-        if share is None:
-            # Mistakes are told now.
-            num_bytes = parse_bytes(size)
-            _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            raise RuntimeError(
-                "CUDA is already started, and torch cannot change its allocator any more: call "
-                "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
-                "program, before the first use of a CUDA tensor"
-            )
-        if share is None:
-            free_bytes, total_bytes = _C.cuda_memory(index)
-            if num_bytes > free_bytes:
-                raise ValueError(
-                    f"a budget of {format_bytes(num_bytes)} does not fit this GPU, which has "
-                    f"{format_bytes(free_bytes)} of its {format_bytes(total_bytes)} free: choose "
-                    "less, or a share such as 80%"
-                )
 
-        def configure(used: int) -> tuple[Any, Any, bool, bool]:
-            num_bytes = parse_bytes(size) if share is None else int(_C.cuda_memory(used)[0] * share)
-            profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-            config = _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
-            return config, profile, False, paranoid
+    def configure(num_bytes: int) -> Any:
+        return _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
 
-        _C.install_cuda(configure)
-        _cuda_size = size
-    elif size != _cuda_size:
-        raise RuntimeError(
-            f"this process has a CUDA budget of {_cuda_size!r}, which cannot be changed to {size!r}"
-        )
-    _warm_up(index)
-    session = Session(_C.cuda_engine(index), policy, f"cuda:{index}", CUDA_ALIGNMENT)
+    engine = gpus.make_engine(size, index, configure, paranoid)
+    session = Session(engine, policy, f"cuda:{index}", CUDA_ALIGNMENT)
     _start(session)
     return session
-
-
-def _parse_share(size: int | str) -> float | None:
-    if not isinstance(size, str) or not size.strip().endswith("%"):
-        return None
-    try:
-        share = float(size.strip()[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ValueError(f"{size!r} is not a share of the free memory: write '1%' to '100%'")
-    return share
-
-
-def _warm_up(index: int) -> None:
-    """Makes the arena, and has cuBLAS take its workspaces while they can lie at the left end.
-
-    Each thread has its own, so autograd's thread must do a product too.
-    """
-    with torch.enable_grad():
-        for dtype in (torch.float32, torch.bfloat16):
-            a = torch.ones(16, 16, device=f"cuda:{index}", dtype=dtype, requires_grad=True)
-            total = torch.nn.functional.linear(a, a, a[0]).sum()
-            total.backward()  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize(index)
 
 
 def materialize(tensor: Tensor) -> Tensor:

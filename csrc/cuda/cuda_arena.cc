@@ -191,10 +191,9 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     *largest = static_cast<size_t>(stats(device).largest_free);
   }
   void* getBaseAllocation(void* address, size_t* size) override {
-    for (const auto& entry : engines_) {
-      if (entry == nullptr) continue;
-      char* base = entry->memory().base();
-      const Bytes budget = entry->config().core.budget;
+    for (const auto& engine : cuda_engines()) {
+      char* base = engine->memory().base();
+      const Bytes budget = engine->config().core.budget;
       if (address < base || address >= base + budget) continue;
       if (size != nullptr) *size = static_cast<size_t>(budget);
       return base;
@@ -275,15 +274,14 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
 
   caching::SnapshotInfo make_snapshot() {
     caching::SnapshotInfo info;
-    for (size_t device = 0; device < engines_.size(); ++device) {
-      info.device_traces.emplace_back();
-      if (engines_[device] == nullptr) continue;
-      Engine& target = *engines_[device];
+    for (const auto& engine : cuda_engines()) {  // by device
+      Engine& target = *engine;
       const std::lock_guard<std::mutex> guard(target.mutex());
       decltype(info.segments)::value_type segment;
       const auto base = reinterpret_cast<size_t>(target.memory().base());
       const Stats stats = target.core().stats();
-      segment.device = static_cast<c10::DeviceIndex>(device);
+      segment.device = target.memory().device().index();
+      info.device_traces.resize(static_cast<size_t>(segment.device) + 1);
       segment.address = base;
       segment.total_size = static_cast<size_t>(stats.budget);
       segment.requested_size = segment.allocated_size = segment.active_size =
@@ -302,7 +300,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
 
   std::function<EngineConfig(int)> configure_;
   std::mutex engines_mutex_;
-  std::vector<std::shared_ptr<Engine>> engines_;
+  std::vector<std::shared_ptr<Engine>> engines_;  // keeps them for ever; cuda_engines() lists them
   std::mutex raw_mutex_;
   std::unordered_map<void*, c10::DataPtr> raw_;
 };

@@ -241,6 +241,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::recursive_mutex materializer_;
   Core core_;
   RecordPool records_;
+  FlagsReader flags_;
   std::vector<FrozenCall*> trash_;
   std::vector<FrozenCall*> spare_trash_;  // empty: its memory is the next trash's
   std::vector<Storage*> orphans_;         // died while we exchanged their memory

@@ -1,40 +1,52 @@
 // Global settings that change what an operator computes (Rule 10).
 #pragma once
 
+#include <ATen/Context.h>
 #include <c10/core/ScalarType.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace coop {
 
+// What kernels read of torch's Context. Equal ones are one object, which is never destroyed.
+struct Settings;
+
 struct Flags {
+  const Settings* settings = nullptr;
   bool grad_mode = false;  // some kernels keep less when it is off (oneDNN's RNN)
-  bool deterministic = false;
-  bool deterministic_warn_only = false;
-  bool cudnn = false;
-  bool cudnn_benchmark = false;
-  bool cudnn_deterministic = false;
-  bool mkldnn = false;
   bool products = false;
   bool cuda = false;
   // Of products in single precision (at::Float32Precision): of matrices, convolutions, RNNs.
   std::array<uint8_t, 3> precisions{};
   c10::ScalarType default_dtype = c10::ScalarType::Float;
+  // What only main memory's kernels look at.
   c10::ScalarType autocast_dtype = c10::ScalarType::Undefined;
+  bool flush_denormal = false;
   int32_t num_threads = 0;
 
   bool operator==(const Flags&) const = default;
+};
 
-  // `products`: the operator multiplies matrices, so that their precision matters; `cuda`: on a
+// The flags as they are. One engine's, under its lock.
+class FlagsReader {
+ public:
+  // `products`: the operator may multiply matrices, so that their precision matters; `cuda`: on a
   // GPU, for which it is another one.
-  static Flags current(bool products, bool cuda);
+  Flags current(bool products, bool cuda);
+
+ private:
+  // To ask for some thirty settings takes longer than all else that is recorded. They are members
+  // of one object: as long as its bytes are the same, so are they.
+  alignas(at::Context) std::array<std::byte, sizeof(at::Context)> seen_{};
+  const Settings* settings_ = nullptr;
 };
 
 // Sets the flags as they were for the duration of a replay. Costs a comparison when they still are.
 class FlagsGuard {
  public:
-  explicit FlagsGuard(const Flags& flags);
+  FlagsGuard(const Flags& live, const Flags& replayed);
   ~FlagsGuard();
   FlagsGuard(const FlagsGuard&) = delete;
   FlagsGuard& operator=(const FlagsGuard&) = delete;

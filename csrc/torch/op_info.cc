@@ -74,6 +74,41 @@ const std::unordered_map<std::string, FlopFormula>& flop_formulas() {
   return *table;
 }
 
+// Among the operators that training runs most often, those without a product of matrices inside.
+const std::unordered_set<std::string>& productless() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::_log_softmax",
+      "aten::_log_softmax_backward_data",
+      "aten::_softmax",
+      "aten::_softmax_backward_data",
+      "aten::_to_copy",
+      "aten::cat",
+      "aten::clone",
+      "aten::copy_",
+      "aten::cudnn_batch_norm",
+      "aten::cudnn_batch_norm_backward",
+      "aten::detach",
+      "aten::embedding",
+      "aten::embedding_dense_backward",
+      "aten::empty",
+      "aten::fill_",
+      "aten::max_pool2d_with_indices",
+      "aten::max_pool2d_with_indices_backward",
+      "aten::mean",
+      "aten::native_batch_norm",
+      "aten::native_batch_norm_backward",
+      "aten::native_dropout",
+      "aten::native_dropout_backward",
+      "aten::native_layer_norm",
+      "aten::native_layer_norm_backward",
+      "aten::stack",
+      "aten::sum",
+      "aten::threshold_backward",
+      "aten::zero_",
+  };
+  return *table;
+}
+
 // Only geometry changes: no bytes are read or written.
 const std::unordered_set<std::string>& geometry_changers() {
   static const auto* table = new std::unordered_set<std::string>{
@@ -195,6 +230,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;
   info.expensive = info.flops != FlopFormula::kNone;
+  info.products = !op.hasTag(at::Tag::pointwise) && productless().count(base) == 0;
   if (base == "aten::_cudnn_rnn" || base == "aten::_cudnn_rnn_backward") {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].name() == "dropout") info.dropout_argument = static_cast<int>(i);

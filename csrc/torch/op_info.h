@@ -39,6 +39,7 @@ struct OpInfo {
   bool warns = false;
   bool seeded = false;     // draws from a generator (Rule 8)
   bool expensive = false;  // matrix products, convolutions, attention: the left side
+  bool products = true;    // it may multiply matrices, whose precision is a setting
   bool has_fresh_outputs = false;
   bool accumulates = false;     // what AccumulateGrad calls (Rule 11)
   bool shares_memory = false;   // gives the memory of its inputs another owner

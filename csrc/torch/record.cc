@@ -123,7 +123,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
-  frozen->flags = Flags::current(call.info->expensive, memory_->device().is_cuda());
+  frozen->flags = flags_.current(call.info->products, memory_->device().is_cuda());
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
   frozen->late = torch::autograd::get_current_node() != nullptr;
@@ -232,6 +232,7 @@ void Engine::replay(Record& base, Storage** outputs) {
     discard_outputs();
     throw;
   }
+  const Flags live = flags_.current(record.flags.products, record.flags.cuda);
   // Tensors must not be destroyed under the lock.
   mutex_.unlock();
   // What was made on the current device was made on this one.
@@ -279,7 +280,7 @@ void Engine::replay(Record& base, Storage** outputs) {
       }
       const c10::impl::ForceDispatchKeyGuard dispatch(
           record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
-      const FlagsGuard flags(record.flags);
+      const FlagsGuard flags(live, record.flags);
       std::optional<RngState::Guard> rng;
       if (record.rng.is_set()) rng.emplace(record.rng);
       const int64_t failures = running().failed_allocations;

@@ -92,6 +92,32 @@ def test_dropout_is_the_same_bits_under_eviction() -> None:
     """)
 
 
+def test_products_come_back_in_the_precision_they_were_made_in() -> None:
+    run("""
+    session = coop.install("512MiB")
+    matmul = torch.backends.cuda.matmul
+    a, b = (value(n, mib=16).view(1024, 4096) for n in range(2))
+    half = [x[:64].bfloat16() for x in (a, b)]
+    def products():
+        made = []
+        for matmul.allow_tf32 in (True, False):
+            made += [a @ b.t(), torch.mv(a, b[0]), torch.linalg.inv(a[:, :1024] + 1)]
+        for matmul.allow_bf16_reduced_precision_reduction in (False, True):
+            made.append(torch.cat([half[0] @ half[1].t()] * 4))
+        return made
+    made = products()
+    expected = [x.cpu() for x in made]
+    assert not torch.equal(expected[0], expected[3])
+    settings = matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
+    assert settings == (False, True)
+    for x, y in zip(made, expected):
+        coop.evict(x)
+        assert torch.equal(x.cpu(), y)
+    assert session.stats().num_replays >= 4
+    assert settings == (matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction)
+    """)
+
+
 def test_memory_of_another_stream_is_not_reused_before_it_is_done() -> None:
     run("""
     session = coop.install("512MiB")

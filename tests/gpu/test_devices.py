@@ -70,6 +70,29 @@ def test_each_device_has_an_arena_and_gets_it_when_it_is_used(environment: dict[
     )
 
 
+def test_a_session_may_be_of_the_second_device(environment: dict[str, str]) -> None:
+    run(
+        """
+        for repeat in range(2):
+            with coop.budget("128MiB", device="cuda:1") as session:
+                assert session.stats("cuda:1") == session.stats()
+                made = [value(n, "cuda:1") for n in range(32)]
+                assert session.stats().num_evictions > 0
+                assert {s["device"] for s in torch.cuda.memory_snapshot()} == {1}
+                for n in range(32):
+                    assert same(made[n], value(n, "cuda:1"))
+                assert session.stats().num_replays > 0
+                del made[8:]
+            assert all(same(made[n], value(n, "cuda:1")) for n in range(8))
+        # The first one has a budget too, once it is used.
+        assert torch.cuda.memory_reserved(0) == 0
+        value(0, "cuda:0")
+        assert torch.cuda.memory_reserved(0) == 128 * MIB
+        """,
+        environment,
+    )
+
+
 def test_values_of_each_device_are_evicted_and_come_back(environment: dict[str, str]) -> None:
     run(
         """
