@@ -45,8 +45,11 @@ class CudaMemory final : public Memory {
   char* base() const override { return base_; }
   Bytes reserved_bytes() const override { return bytes_; }
   void copy(void* to, const void* from, Bytes bytes) override {
-    const auto stream = c10::cuda::getCurrentCUDAStream(device_);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
+    // The default stream may have used the block before, and will read it.
+    wait(stream, stream_);
     C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    wait(stream_, stream);
   }
   void discard(Bytes, Bytes) override {}
   // There is no memory outside of the arena.
@@ -61,11 +64,12 @@ class CudaMemory final : public Memory {
   void allocated(Storage* storage) override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
     if (stream == stream_) return;
-    const cudaEvent_t event = new_event();
-    C10_CUDA_CHECK(cudaEventRecord(event, stream_));
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
-    unused_events_.push_back(event);
+    wait(stream, stream_);
     streams_[storage].push_back(stream);
+  }
+
+  void used(Storage* storage) override {
+    used_by(storage, c10::cuda::getCurrentCUDAStream(device_).stream());
   }
 
   void used_by(Storage* storage, cudaStream_t stream) {
@@ -125,6 +129,15 @@ class CudaMemory final : public Memory {
     Storage* storage;
     std::vector<cudaEvent_t> events;
   };
+
+  // For what the other stream was given so far.
+  void wait(cudaStream_t stream, cudaStream_t other) {
+    if (stream == other) return;
+    const cudaEvent_t event = new_event();
+    C10_CUDA_CHECK(cudaEventRecord(event, other));
+    C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
+    unused_events_.push_back(event);
+  }
 
   cudaEvent_t new_event() {
     if (unused_events_.empty()) {

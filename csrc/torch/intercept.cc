@@ -205,7 +205,7 @@ void Engine::gather(Call& call, const Invocation& invocation) {
       is_plain_copy(call, invocation)) {
     call.refusal = kInput;
   }
-  if (!memory_->on_main_stream()) call.refusal = "it ran on another stream";
+  if (!memory_->on_main_stream()) call.refusal = kOtherStream;
   const bool factory = call.tensors.empty();
   const bool left = info.expensive || (factory && !optimizing);
   call.side = left ? Side::kLeft : Side::kRight;
@@ -371,6 +371,13 @@ void Engine::begin(Call& call) {
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
+    if (call.refusal == kOtherStream) {
+      // The stream may read them at any time until it is done, which is not known before they die.
+      for (Storage* storage : call.storages) {
+        memory_->used(storage);
+        core_.pin(storage, "used by another stream");
+      }
+    }
     if (info.shares_memory) {
       for (Storage* storage : call.storages) {
         if (recorder_ != nullptr) recorder_->expose(storage, nullptr);

@@ -22,7 +22,7 @@ class Memory {
   virtual Bytes header_bytes() const { return 0; }
   // Bytes of address space; more than the budget where leaving may need more.
   virtual Bytes reserved_bytes() const = 0;
-  // In the order of the operators of the current stream.
+  // In the order of the operators of the current stream and of the main one.
   virtual void copy(void* to, const void* from, Bytes bytes) = 0;
   // A block's bytes are not needed any more: its pages may go back to the system.
   virtual void discard(Bytes offset, Bytes bytes) = 0;
@@ -33,6 +33,8 @@ class Memory {
   // be reused before that stream is done with it. Called under the engine's lock.
   virtual bool on_main_stream() const { return true; }
   virtual void allocated(Storage*) {}
+  // The current stream, which is not the main one, uses what it holds.
+  virtual void used(Storage*) {}
   // True: the storage died, but its block must wait; completed() will name it.
   virtual bool defer(Storage*) { return false; }
   virtual std::vector<Storage*> completed(bool /*wait*/) { return {}; }

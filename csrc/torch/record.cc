@@ -1,5 +1,7 @@
 // What is kept of an operator that ran, and running it again.
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <functional>
@@ -183,6 +185,37 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
 
 // --- replay ----------------------------------------------------------------------------------
 
+namespace {
+
+// A replay runs where its operator ran: on the default stream of its GPU. If another one asked for
+// it, that waits.
+class MainStreamScope {
+ public:
+  explicit MainStreamScope(c10::Device device)
+      : device_(device),
+        main_(streams().getDefaultStream(device)),
+        asking_(streams().exchangeStream(main_)) {}
+  ~MainStreamScope() {
+    streams().exchangeStream(asking_);
+    if (asking_ == main_) return;
+    c10::Event done(c10::kCUDA);
+    done.record(main_);
+    done.block(asking_);
+  }
+  MainStreamScope(const MainStreamScope&) = delete;
+  MainStreamScope& operator=(const MainStreamScope&) = delete;
+
+ private:
+  static const c10::impl::DeviceGuardImplInterface& streams() {
+    return *c10::impl::getDeviceGuardImpl(c10::kCUDA);
+  }
+  const c10::DeviceGuard device_;  // what was made on the current device was made on this one
+  const c10::Stream main_;
+  const c10::Stream asking_;
+};
+
+}  // namespace
+
 void Engine::replay(Record& base, Storage** outputs) {
   auto& record = static_cast<FrozenCall&>(base);
   const size_t num_fresh = record.num_fresh;
@@ -198,6 +231,8 @@ void Engine::replay(Record& base, Storage** outputs) {
       if (outputs[i] != nullptr) core_.storage_died(std::exchange(outputs[i], nullptr));
     }
   };
+  std::optional<MainStreamScope> stream;
+  if (memory_->device().is_cuda()) stream.emplace(memory_->device());
   // Memory for what the operator writes; everything it reads is resident and locked.
   const RunScope scope(record.side, /*repeatable=*/true);
   const Recorder::PauseScope unrecorded;
@@ -235,9 +270,6 @@ void Engine::replay(Record& base, Storage** outputs) {
   const Flags live = flags_.current(record.flags.products, record.flags.cuda);
   // Tensors must not be destroyed under the lock.
   mutex_.unlock();
-  // What was made on the current device was made on this one.
-  std::optional<c10::DeviceGuard> device;
-  if (memory_->device().is_cuda()) device.emplace(memory_->device());
   std::exception_ptr failure;
   size_t found = 0;
   {

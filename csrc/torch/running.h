@@ -10,6 +10,7 @@ namespace coop {
 
 // Why a result is not recorded. Arrays, since they are known by their addresses.
 inline constexpr char kOtherDevice[] = "it reads another device";
+inline constexpr char kOtherStream[] = "it ran on another stream";
 inline constexpr char kInput[] = "it copies an input into the arena";
 inline constexpr char kForeign[] =
     "it reads memory that is not torch's own (a NumPy array, for example)";

@@ -138,6 +138,77 @@ def test_memory_of_another_stream_is_not_reused_before_it_is_done() -> None:
     """)
 
 
+STREAMS = """
+    session = coop.install("512MiB")
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    def overwrite_what_is_free():
+        filling = [torch.full((2 * MIB,), -1.0, device="cuda") for _ in range(64)]
+    def busy():
+        torch.cuda._sleep(100_000_000)  # tens of milliseconds
+"""
+
+
+def test_what_another_stream_reads_stays_until_it_is_done() -> None:
+    run(
+        STREAMS
+        + """
+    x = value()
+    expected = x.cpu() + 1
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        busy()
+        y = x + 1
+    coop.evict(x)
+    overwrite_what_is_free()
+    torch.cuda.synchronize()
+    assert same(y, expected)
+    """
+    )
+
+
+def test_what_another_stream_brings_back_is_there_for_all() -> None:
+    run(
+        STREAMS
+        + """
+    x = value()
+    expected = (x + 1).cpu(), (x * 2).cpu()  # loads the kernels, too, which would wait for the GPU
+    assert coop.evict(x)
+    overwrite_what_is_free()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        busy()
+        y = x + 1
+    z = x * 2  # does not wait for it
+    torch.cuda.synchronize()
+    assert session.stats().num_replays > 0
+    assert same(y, expected[0])
+    assert same(z, expected[1])
+    """
+    )
+
+
+def test_what_another_stream_overwrites_is_kept_for_replays() -> None:
+    run(
+        STREAMS
+        + """
+    root = value().cpu().cuda()
+    made = [root + n for n in range(4)]
+    expected = [x.cpu() for x in made]
+    written = root.cpu() + 1
+    assert all(coop.evict(x) for x in made)
+    overwrite_what_is_free()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        busy()
+        root.add_(1)
+    again = [x * 1 for x in made]
+    torch.cuda.synchronize()
+    assert session.stats().num_replays >= 4
+    assert all(same(x, y) for x, y in zip(again, expected)) and same(root, written)
+    """
+    )
+
+
 def test_cudnn_benchmark_works() -> None:
     run("""
     torch.use_deterministic_algorithms(False)

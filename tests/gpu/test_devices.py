@@ -82,8 +82,8 @@ def test_a_session_may_be_of_the_second_device(environment: dict[str, str]) -> N
                 for n in range(32):
                     assert same(made[n], value(n, "cuda:1"))
                 assert session.stats().num_replays > 0
-                del made[8:]
-            assert all(same(made[n], value(n, "cuda:1")) for n in range(8))
+                del made[2:]  # there is room for these, beside cuBLAS's workspaces
+            assert all(same(made[n], value(n, "cuda:1")) for n in range(2))
         # The first one has a budget too, once it is used.
         assert torch.cuda.memory_reserved(0) == 0
         value(0, "cuda:0")
