@@ -29,6 +29,16 @@ from .operators import (
 )
 from .program import Program
 
+# What a setting is set with; its value at the beginning, and another one.
+SETTINGS: tuple[tuple[Callable[[Any], object], Any, Any], ...] = (
+    (torch._C._set_mkldnn_enabled, True, False),
+    (torch._C._set_nnpack_enabled, True, False),
+    (lambda kind: setattr(torch.backends.mkldnn.matmul, "fp32_precision", kind), "none", "bf16"),
+    (lambda kind: setattr(torch.backends.mkldnn.conv, "fp32_precision", kind), "none", "bf16"),
+    (torch.set_flush_denormal, False, True),
+    (torch.set_default_dtype, torch.float32, torch.float64),
+    (torch.set_grad_enabled, True, False),
+)
 SHAPES = ((4, 64), (16, 16), (64, 16), (32, 64), (64, 64), (1, 512), (3, 5, 64), (2048,))
 MAX_TENSORS = 24
 NUM_OUTSIDE = 4
@@ -79,17 +89,24 @@ class Machine:
         """Runs the program, or its first `stop` instructions."""
         torch.manual_seed(0)
         self.generator.manual_seed(1)
-        for number, (kind, numbers) in enumerate(program[:stop]):
-            try:
-                getattr(self, "do_" + kind)(*numbers)
-            except torch.OutOfMemoryError:
-                raise StopProgram(number) from None
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                if "coop.materialize" in str(error):
-                    raise StopProgram(number, raw=True) from None
-                self.log.append(f"{number} {kind}: {type(error).__name__}")
-            if len(self.tensors) > MAX_TENSORS:
-                del self.tensors[0]
+        try:
+            for number, (kind, numbers) in enumerate(program[:stop]):
+                self.step(number, kind, numbers)
+        finally:
+            for put, first, _ in SETTINGS:
+                put(first)
+
+    def step(self, number: int, kind: str, numbers: tuple[int, ...]) -> None:
+        try:
+            getattr(self, "do_" + kind)(*numbers)
+        except torch.OutOfMemoryError:
+            raise StopProgram(number) from None
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            if "coop.materialize" in str(error):
+                raise StopProgram(number, raw=True) from None
+            self.log.append(f"{number} {kind}: {type(error).__name__}")
+        if len(self.tensors) > MAX_TENSORS:
+            del self.tensors[0]
 
     def everything(self) -> dict[str, Tensor]:
         """All that must be the same bits."""
@@ -285,6 +302,14 @@ class Machine:
 
     def do_seed(self, value: int, *_: int) -> None:
         torch.manual_seed(value)
+
+    def do_setting(self, which: int, value: int, *_: int) -> None:
+        put, *values = SETTINGS[which % len(SETTINGS)]
+        put(values[value % 2])
+        # Results that depend on them.
+        image = torch.linspace(-1, 1, 16384, dtype=torch.float32).view(16, 4, 16, 16)
+        tiny = torch.full((32, 64), 1e-38, dtype=torch.float32)
+        self.keep([F.conv2d(image, image[:4, :, :3, :3], padding=1), tiny * 0.01])
 
     # --- looking and forgetting -------------------------------------------------------------------
 
