@@ -88,7 +88,7 @@ constexpr Setting kBlas{
       context.setBlasPreferredBackend(static_cast<at::BlasBackend>(value));
     }};
 
-// Those that torch 2.11 does not have.
+// Those that not every torch has.
 template <typename Context = at::Context>
 constexpr Setting depthwise_kernel() {
   if constexpr (requires(Context& context) { context.cudnnDepthwiseKernel(); }) {
@@ -209,8 +209,9 @@ void apply(const Flags& from, const Flags& to) {
 Flags FlagsReader::current(bool products, bool cuda) {
   const at::Context& context = at::globalContext();
   if (std::memcmp(seen_.data(), &context, sizeof(context)) != 0) {
-    settings_ = current_settings();
+    // First, so that what another thread changes meanwhile is seen the next time.
     std::memcpy(seen_.data(), static_cast<const void*>(&context), sizeof(context));
+    settings_ = current_settings();
   }
   Flags flags;
   flags.settings = settings_;
