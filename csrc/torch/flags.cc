@@ -88,22 +88,21 @@ constexpr Setting kBlas{
       context.setBlasPreferredBackend(static_cast<at::BlasBackend>(value));
     }};
 
-// Those that not every torch has.
+// Some settings not every torch has.
+constexpr Setting kAbsent{[](at::Context&) -> int64_t { return 0; }, [](at::Context&, int64_t) {}};
 template <typename Context = at::Context>
 constexpr Setting depthwise_kernel() {
   if constexpr (requires(Context& context) { context.cudnnDepthwiseKernel(); }) {
     return setting<&Context::cudnnDepthwiseKernel, &Context::setCuDNNDepthwiseKernel>();
-  } else {
-    return {[](at::Context&) -> int64_t { return 0; }, [](at::Context&, int64_t) {}};
   }
+  return kAbsent;
 }
 template <typename Context = at::Context>
 constexpr Setting third_flash_attention() {
   if constexpr (requires(Context& context) { context.userEnabledFA3SDP(); }) {
     return setting<&Context::userEnabledFA3SDP, &Context::setSDPUseFA3>();
-  } else {
-    return {[](at::Context&) -> int64_t { return 0; }, [](at::Context&, int64_t) {}};
   }
+  return kAbsent;
 }
 
 using C = at::Context;

@@ -37,9 +37,9 @@ class FlagsReader {
   Flags current(bool products, bool cuda);
 
  private:
-  // To ask for some thirty settings takes longer than all else that is recorded. They are members
-  // of one object: as long as its bytes are the same, so are they.
-  alignas(at::Context) std::array<std::byte, sizeof(at::Context)> seen_{};
+  // To ask for two dozen settings takes as many calls, for every record. They are members of one
+  // object: as long as its bytes are the same, so are they.
+  std::array<std::byte, sizeof(at::Context)> seen_{};
   const Settings* settings_ = nullptr;
 };
 
