@@ -47,7 +47,7 @@ class Arena {
   BlockMap::Position find(Bytes offset) const { return blocks_.find(offset); }
   void set_cost(BlockMap::Position position, Cost cost) { blocks_.set_cost(position, cost); }
   void touch(BlockMap::Position position, double clock) { blocks_.touch(position, clock); }
-  // Gives every evictable block the cost f(value, its cost).
+  // Calls f(value, cost, last_access) for every held block, which may change both.
   template <typename F>
   void rescore(F&& f) {
     blocks_.rescore(f);

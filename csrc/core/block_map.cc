@@ -164,17 +164,6 @@ void BlockMap::erase(Position position) {
   }
 }
 
-void BlockMap::set_cost(Position position, Cost cost) {
-  Chunk& chunk = *directory_[position.chunk].chunk;
-  Cost& own = chunk.costs[position.slot];
-  chunk.num_candidates += (cost != kBarrier) - (own != kBarrier);
-  own = cost;
-}
-
-void BlockMap::touch(Position position, double clock) {
-  directory_[position.chunk].chunk->last_accesses[position.slot] = clock;
-}
-
 void BlockMap::put(Position position, const Block& block) {
   Entry& entry = directory_[position.chunk];
   set_cost(position, block.cost);

@@ -92,19 +92,26 @@ class BlockMap {
 
   // Replaces a block; the caller keeps the tiling.
   void put(Position position, const Block& block);
-  void set_cost(Position position, Cost cost);
-  void touch(Position position, double clock);
-  // Gives every block that a window may evict the cost f(value, its cost), which is not kBarrier.
+  void set_cost(Position position, Cost cost) {
+    Chunk& chunk = *directory_[position.chunk].chunk;
+    Cost& own = chunk.costs[position.slot];
+    chunk.num_candidates += (cost != kBarrier) - (own != kBarrier);
+    own = cost;
+  }
+  void touch(Position position, double clock) {
+    directory_[position.chunk].chunk->last_accesses[position.slot] = clock;
+  }
+  // Calls f(value, cost, last_access) for every held block, which may change both.
   template <typename F>
   void rescore(F&& f) {
     for (Entry& entry : directory_) {
       Chunk& chunk = *entry.chunk;
-      if (chunk.num_candidates == 0) continue;
+      chunk.num_candidates = 0;
       for (int i = 0; i < chunk.count; ++i) {
         // `f` looks at the values, which have long left the caches.
         if (i + kAhead < chunk.count) __builtin_prefetch(chunk.values[i + kAhead]);
-        if (chunk.is_free(i) || chunk.costs[i] == kBarrier) continue;
-        chunk.costs[i] = f(chunk.values[i], chunk.costs[i]);
+        if (!chunk.is_free(i)) f(chunk.values[i], chunk.costs[i], chunk.last_accesses[i]);
+        chunk.num_candidates += chunk.costs[i] != kBarrier;
       }
     }
   }

@@ -170,8 +170,9 @@ Window Core::next_best(Bytes bytes, int64_t* num_looked) {
   while (!windows.empty()) {
     RankedWindow ranked = windows.back();
     windows.pop_back();
+    if (!windows.empty()) __builtin_prefetch(windows.back().only);
     Bytes room = 0;
-    const Window window = rescored(ranked.window.begin, bytes, &room, num_looked);
+    const Window window = rescored(ranked, bytes, &room, num_looked);
     if (window.empty()) continue;
     ranked.key = window_key(window.score, room, config_.excess);
     if (ranked.key > runners_up->most_key) continue;
@@ -181,11 +182,27 @@ Window Core::next_best(Bytes bytes, int64_t* num_looked) {
   return {};
 }
 
-// A window from the block that contains `begin` on, as the graph scores it now; empty when a
+// A window from the block that contains its first byte on, as the graph scores it now; empty when a
 // barrier is in the way.
-Window Core::rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked) {
+Window Core::rescored(const RankedWindow& ranked, Bytes bytes, Bytes* room, int64_t* num_looked) {
+  auto score_of = [&](Value* value) {
+    COOP_DEBUG_ASSERT(value->is_evictable());
+    const Cost cost = value->late                        ? -moving_cost(value)
+                      : (value->stale & kStaleSets) != 0 ? neighbourhood_cost(value, false)
+                                                         : score_cost(value);
+    return static_cast<uint64_t>(score(cost, value->last_access, clock_));
+  };
+  // Most are one block, which need not be looked for.
+  Value* only = ranked.only;
+  if (only != nullptr && only->offset == ranked.begin && only->is_candidate && !only->late &&
+      only->bytes >= bytes) {
+    ++*num_looked;
+    if (only->locks > 0) return {};
+    *room = only->bytes;
+    return {only->offset, only->offset + only->bytes, score_of(only)};
+  }
   const BlockMap& blocks = arena_.blocks();
-  BlockMap::Position position = blocks.find_containing(begin);
+  BlockMap::Position position = blocks.find_containing(ranked.begin);
   Window window;
   window.begin = blocks.at(position).offset;
   for (;; position = blocks.next(position)) {
@@ -194,11 +211,9 @@ Window Core::rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked
     ++*num_looked;
     if (value == nullptr || !value->late) *room += block.bytes;
     if (value != nullptr) {
-      if (value->locks > 0 || !value->is_evictable()) return {};
-      const Cost cost = value->late                        ? -moving_cost(value)
-                        : (value->stale & kStaleSets) != 0 ? neighbourhood_cost(value, false)
-                                                           : score_cost(value);
-      window.score += static_cast<uint64_t>(score(cost, value->last_access, clock_));
+      // What is a candidate can be evicted, which takes longer to find out.
+      if (value->locks > 0 || !(value->is_candidate || value->is_evictable())) return {};
+      window.score += score_of(value);
     }
     window.end = block.offset + block.bytes;
     if (*room >= bytes) return window;
@@ -225,8 +240,8 @@ Window Core::search(Bytes bytes) {
 // counts for no more than a multiple of the value's own cost.
 Window Core::look_again(Bytes bytes) {
   constexpr Cost kInflated = 128;
-  arena_.rescore([&](const Value* value, Cost cost) {
-    return value->late ? cost : std::min(cost, kInflated * value->cost);
+  arena_.rescore([&](const Value* value, Cost& cost, double&) {
+    if (cost != kBarrier && !value->late) cost = std::min(cost, kInflated * value->cost);
   });
   all_sets_changed_ = true;  // these are not kept up to date
   return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);

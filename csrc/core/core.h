@@ -205,7 +205,7 @@ class Core {
   void release_block(Value* value);
   Window choose(Bytes bytes);
   Window next_best(Bytes bytes, int64_t* num_looked);
-  Window rescored(Bytes begin, Bytes bytes, Bytes* room, int64_t* num_looked);
+  Window rescored(const RankedWindow& ranked, Bytes bytes, Bytes* room, int64_t* num_looked);
   Window search(Bytes bytes);
   Window look_again(Bytes bytes);
   bool protects_late() const { return goes_further() && config_.window; }
@@ -266,6 +266,8 @@ class Core {
   }
   void refresh(Value* value);
   void update_blocks();
+  void rescore_blocks();
+  Cost candidate_cost(Value* value, uint8_t stale);
   Cost score_cost(Value* value);
   // Of a late value's block: it is moved. To copy it takes no longer than it took to make it.
   static Cost moving_cost(const Value* value) { return -std::max(value->cost, 1.0); }

@@ -42,7 +42,7 @@ struct Edge {
 // The evicted neighbourhoods beside a value, by any node of each. Sets unite and change their sums
 // all the time, and a node still finds its set.
 struct BesideSets {
-  static constexpr int8_t kMost = 4;
+  static constexpr int8_t kMost = 6;
   static constexpr int8_t kMany = kMost + 1;  // too many to list: the graph has to be walked
 
   int8_t count = 0;
@@ -69,14 +69,14 @@ struct alignas(64) Value {
                                    // belongs to none; below, it has none yet, but a place in
                                    // Core's list
   Bytes offset = Arena::kNowhere;
-  double last_access = 0;      // clock of the last use
-  Storage* storage = nullptr;  // null once the storage died or was written again
-  uint8_t stale = 0;           // what its block does not know yet: see Stale
-  bool is_candidate = false;   // its block has a score: a window may contain it
-  bool gradient = false;       // a root, but while it is being accumulated it may move
-  bool late = false;           // made in a backward pass: moved rather than evicted
+  double last_access = 0;     // clock of the last use
+  uint8_t stale = 0;          // what its block does not know yet: see Stale
+  bool is_candidate = false;  // its block has a score: a window may contain it
+  bool gradient = false;      // a root, but while it is being accumulated it may move
+  bool late = false;          // made in a backward pass: moved rather than evicted
 
   // With that one, what an operator that reads or makes it touches.
+  Storage* storage = nullptr;          // null once the storage died or was written again
   Record* record = nullptr;            // null: a root, or a temporary of the running operator
   Edge* users = nullptr;               // inputs of live records that read it
   Value* previous_recorded = nullptr;  // list of the values of live storages that have a record
@@ -85,10 +85,10 @@ struct alignas(64) Value {
                            // null for external memory
   Bytes bytes = 0;         // size of its block, resident or not
   int32_t locks = 0;
-  int32_t lock_index = -1;   // its place in Core's list of locked values
-  int32_t output_index = 0;  // its place in record->outputs
+  int32_t lock_index = -1;  // its place in Core's list of locked values
 
   // The rest.
+  int32_t output_index = 0;  // its place in record->outputs
   int32_t id = 0;            // slot in Core's table; reused
   void* external = nullptr;  // address, when it is not the arena's
   int64_t serial = 0;        // unique, in order of creation

@@ -44,7 +44,11 @@ class Neighbourhoods {
   }
 
   // True the first time `root` is seen in the current round; used to sum over distinct sets.
-  void begin_round() { ++round_; }
+  void begin_round() {
+    if (++round_ > 0) return;
+    for (Node& node : nodes_) node.round = 0;
+    round_ = 1;
+  }
   bool first_in_round(int32_t root);
 
   size_t num_nodes() const { return nodes_.size() - unused_.size(); }
@@ -54,14 +58,16 @@ class Neighbourhoods {
     int32_t parent = 0;
     int32_t num_members = 0;  // of the set, at its root
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
-    int64_t round = 0;
+    uint32_t round = 0;
     Cost cost = 0;
     const Value* member = nullptr;  // null when it has left
   };
 
+  static_assert(sizeof(Node) == 32, "two in a cache line");
+
   std::vector<Node> nodes_;
   std::vector<int32_t> unused_;
-  int64_t round_ = 0;
+  uint32_t round_ = 0;
 };
 
 }  // namespace coop

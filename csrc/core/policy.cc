@@ -9,41 +9,47 @@ namespace coop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // more than a product with an inverse is off
 
 // Both fit the signed type, to and from which the processor converts in one instruction.
 uint64_t whole(double score) { return static_cast<uint64_t>(static_cast<int64_t>(score)); }
 
-// What windows are compared by, their key, is power / divisor.
-double power(uint64_t score, bool excess) {
-  const auto sum = static_cast<double>(static_cast<int64_t>(score));
-  return excess ? sum * sum : sum;
-}
-double divisor(Bytes room, bool excess) { return excess ? static_cast<double>(room) : 1.0; }
-
 // Windows that do not overlap: of those that do, the cheapest. They come in order of their ends.
-void add_separate(const RankedWindow& ranked, std::vector<RankedWindow>* windows) {
-  if (windows->empty() || windows->back().window.end <= ranked.window.begin) {
-    windows->push_back(ranked);
-  } else if (ranked.key < windows->back().key) {
-    windows->back() = ranked;
-  }
-}
+class Separate {
+ public:
+  explicit Separate(RankedWindow* windows) : windows_(windows) {}
 
-// Two pointers over all blocks. With `separate`, lists windows that do not overlap, too.
+  void add(const RankedWindow& ranked) {
+    if (windows_ == nullptr) return;
+    // Nobody can foresee either of them, so they are one branch.
+    const bool apart = ranked.begin >= last_end_;
+    const bool cheaper = ranked.key < last_key_;
+    if (!(apart | cheaper)) return;
+    size_ += apart;
+    windows_[size_ - 1] = ranked;
+    last_end_ = ranked.end;
+    last_key_ = ranked.key;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  RankedWindow* windows_;  // null: they are not wanted
+  size_t size_ = 0;
+  Bytes last_end_ = std::numeric_limits<Bytes>::min();
+  double last_key_ = 0;
+};
+
+// Two pointers over all blocks.
 Window find_cheapest(const BlockMap& blocks, Bytes bytes, double clock, bool excess,
-                     WindowEdge* edges, std::vector<RankedWindow>* separate) {
+                     WindowEdge* edges, Separate& separate) {
+  constexpr double kFar = 16;
   Window best;
   double best_key = kInfinity;
-  double best_at_most = kInfinity;  // the same, for what was not divided exactly
   // Blocks since the last barrier: the edges before them and after the last one. [low, high) are
   // the current window.
   size_t low = 0;
   size_t high = 0;
   Bytes room = 0;
   uint64_t total = 0;
-  Bytes inverse_of = 0;
-  double inverse = 0;
   for (int c = 0; c < blocks.num_chunks(); ++c) {
     const BlockMap::Chunk& chunk = blocks.chunk(c);
     if (chunk.num_candidates == 0) {
@@ -69,20 +75,13 @@ Window find_cheapest(const BlockMap& blocks, Bytes bytes, double clock, bool exc
       const WindowEdge& begin = edges[low];
       const Bytes window_room = room - begin.room;
       if (window_room < bytes) continue;
-      if (window_room != inverse_of) {  // most are as large as the last one
-        inverse_of = window_room;
-        inverse = 1 / divisor(window_room, excess);
-      }
-      const double window_power = power(total - begin.total, excess);
-      const Window window{begin.offset, end, total - begin.total};
-      if (separate != nullptr) add_separate({window, window_power * inverse}, separate);
-      if (window_power * inverse > best_at_most) [[likely]]
+      const double key = window_key(total - begin.total, window_room, excess);
+      if (key > best_key * kFar) continue;  // it will not be taken before the next search
+      separate.add({key, begin.offset, end, low + 1 == high ? chunk.values[i] : nullptr});
+      if (key >= best_key) [[likely]]
         continue;
-      const double key = window_power / divisor(window_room, excess);
-      if (key >= best_key) continue;
       best_key = key;
-      best_at_most = key * (1 + kRounding);
-      best = window;
+      best = {begin.offset, end, total - begin.total};
     }
   }
   return best;
@@ -91,35 +90,49 @@ Window find_cheapest(const BlockMap& blocks, Bytes bytes, double clock, bool exc
 }  // namespace
 
 double window_key(uint64_t score, Bytes room, bool excess) {
-  return power(score, excess) / divisor(room, excess);
+  const auto sum = static_cast<double>(static_cast<int64_t>(score));
+  return excess ? sum * sum / static_cast<double>(room) : sum;
 }
 
 Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
-  edges_.resize(static_cast<size_t>(blocks.size()) + 1);
+  const auto num_blocks = static_cast<size_t>(blocks.size());
+  if (edges_.size() <= num_blocks) edges_.resize(2 * num_blocks);
   if (!remembers_ || blocks.size() < kManyBlocks) {
-    return find_cheapest(blocks, bytes, clock, excess, edges_.data(), nullptr);
+    Separate none(nullptr);
+    return find_cheapest(blocks, bytes, clock, excess, edges_.data(), none);
   }
+  if (separate_.size() < num_blocks) separate_.resize(2 * num_blocks);
+  Separate separate(separate_.data());
+  const Window best = find_cheapest(blocks, bytes, clock, excess, edges_.data(), separate);
+  remember(bytes, best, separate.size());
+  return best;
+}
+
+// The cheapest of the separate windows.
+void Search::remember(Bytes bytes, const Window& best, size_t num_separate) {
   constexpr size_t kMost = 64;
   constexpr double kTolerance = 4;  // of a key; with excess, twice the score
   // Not the one of the size that was asked for last: two sizes often take turns.
   if (runners_up_[last_].bytes != bytes) last_ = 1 - last_;
   RunnersUp& found = runners_up_[last_];
   found.bytes = bytes;
+  // What is moved about while they are ordered is small.
+  auto cheaper = [](const Rank& a, const Rank& b) { return a.key < b.key; };
+  ranks_.clear();
+  for (size_t i = 0; i < num_separate; ++i) ranks_.push_back({separate_[i].key, i});
+  if (num_separate > kMost) {
+    std::nth_element(ranks_.begin(), ranks_.begin() + kMost, ranks_.end(), cheaper);
+    ranks_.resize(kMost);
+  }
+  std::sort(ranks_.rbegin(), ranks_.rend(), cheaper);
   std::vector<RankedWindow>& windows = found.windows;
   windows.clear();
-  const Window best = find_cheapest(blocks, bytes, clock, excess, edges_.data(), &windows);
-  auto cheaper = [](const RankedWindow& a, const RankedWindow& b) { return a.key < b.key; };
-  if (windows.size() > kMost) {
-    std::nth_element(windows.begin(), windows.begin() + kMost, windows.end(), cheaper);
-    windows.resize(kMost);
-  }
-  std::sort(windows.rbegin(), windows.rend(), cheaper);
-  if (windows.empty()) return best;
+  for (const Rank& rank : ranks_) windows.push_back(separate_[rank.index]);
+  if (windows.empty()) return;
   found.most_key = std::min(windows.front().key, windows.back().key * kTolerance);
   std::erase_if(windows, [&](const RankedWindow& each) {
-    return each.window.begin < best.end && each.window.end > best.begin;
+    return each.begin < best.end && each.end > best.begin;
   });
-  return best;
 }
 
 RunnersUp* Search::runners_up(Bytes bytes) {

@@ -41,8 +41,10 @@ struct WindowEdge {
 };
 
 struct RankedWindow {
-  Window window;
   double key;
+  Bytes begin;
+  Bytes end;
+  Value* only;  // whose block it was, if it was one block, and not free
 };
 
 // Windows that a search found besides the cheapest one. Scores change meanwhile, so one is scored
@@ -75,8 +77,17 @@ class Search {
   Window cheapest_block(const BlockMap& blocks, bool count_free_neighbours, double clock) const;
 
  private:
+  struct Rank {
+    double key;
+    size_t index;  // in separate_
+  };
+
+  void remember(Bytes bytes, const Window& best, size_t num_separate);
+
   const bool remembers_;
-  std::vector<WindowEdge> edges_;  // scratch
+  std::vector<WindowEdge> edges_;  // scratch, as the next two
+  std::vector<RankedWindow> separate_;
+  std::vector<Rank> ranks_;
   RunnersUp runners_up_[2];
   int last_ = 0;
 };

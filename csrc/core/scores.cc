@@ -158,12 +158,10 @@ bool Core::mark_beside_changed() {
 // brought up to date here.
 void Core::refresh_stale() {
   join_sets();
-  const bool marked = mark_beside_changed();
-  update_blocks();
-  if (!marked) {
-    arena_.rescore([&](Value* value, Cost cost) {
-      return value->beside.count > 0 && !value->late ? score_cost(value) : cost;
-    });
+  if (mark_beside_changed()) {
+    update_blocks();
+  } else {
+    rescore_blocks();
   }
   changed_sets_.clear();
   all_sets_changed_ = false;
@@ -182,6 +180,7 @@ void Core::refresh(Value* value) {
   }
 }
 
+// What is marked is put on its block.
 void Core::update_blocks() {
   constexpr size_t kAhead = 4;
   for (size_t i = 0; i < stale_values_.size(); ++i) {
@@ -192,29 +191,49 @@ void Core::update_blocks() {
     if (stale == 0 || value->arena != &arena_ || !value->is_evictable()) continue;
     const BlockMap::Position position = arena_.find(value->offset);
     arena_.touch(position, value->last_access);
-    if (stale == kStaleAccess) continue;
-    if ((stale & kStaleSets) != 0 && !value->late) {
-      // Asks the graph anew.
-      value->beside.count = 0;
-      for_each_neighbour(value, [&](Value* neighbour) {
-        if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
-      });
-    }
-    arena_.set_cost(position, value->late ? moving_cost(value) : score_cost(value));
-    value->is_candidate = true;
+    if (stale != kStaleAccess) arena_.set_cost(position, candidate_cost(value, stale));
   }
   stale_values_.clear();
+}
+
+// The same for all blocks, in their order.
+void Core::rescore_blocks() {
+  arena_.rescore([&](Value* value, Cost& cost, double& last_access) {
+    const uint8_t stale = value->stale;
+    if (stale == 0) {
+      if (value->beside.count > 0 && cost != kBarrier && !value->late) cost = score_cost(value);
+    } else if (value->is_evictable()) {
+      last_access = value->last_access;
+      cost = candidate_cost(value, stale);
+    }
+  });
+  for (Value* value : stale_values_) value->stale = 0;
+  stale_values_.clear();
+}
+
+// What the block of a value that may be evicted costs from now on.
+Cost Core::candidate_cost(Value* value, uint8_t stale) {
+  value->is_candidate = true;
+  if (value->late) return moving_cost(value);
+  if ((stale & kStaleSets) != 0) {
+    // Asks the graph anew.
+    value->beside.count = 0;
+    for_each_neighbour(value, [&](Value* neighbour) {
+      if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
+    });
+  }
+  return score_cost(value);
 }
 
 Cost Core::score_cost(Value* value) {
   BesideSets& beside = value->beside;
   if (beside.count == BesideSets::kMany) return neighbourhood_cost(value, false);
   Cost sum = value->cost;
-  int32_t sets[BesideSets::kMost];
   for (int8_t i = 0; i < beside.count; ++i) {
-    beside.nodes[i] = sets[i] = neighbourhoods_.find(beside.nodes[i]);
-    // They may have become one since.
-    if (std::find(sets, sets + i, sets[i]) == sets + i) sum += neighbourhoods_.cost(sets[i]);
+    const int32_t set = beside.nodes[i] = neighbourhoods_.find(beside.nodes[i]);
+    bool is_new = true;  // some may have become one since
+    for (int8_t k = 0; k < i; ++k) is_new &= beside.nodes[k] != set;
+    sum += is_new ? neighbourhoods_.cost(set) : 0;
   }
   return sum;
 }

@@ -185,11 +185,11 @@ class TestArena {
     if (window.empty()) return std::nullopt;
     return std::make_tuple(window.begin, window.end, window.score);
   }
-  std::vector<std::tuple<Bytes, Bytes, uint64_t>> runners_up(Bytes bytes) {
-    std::vector<std::tuple<Bytes, Bytes, uint64_t>> result;
+  std::vector<std::tuple<Bytes, Bytes, double>> runners_up(Bytes bytes) {
+    std::vector<std::tuple<Bytes, Bytes, double>> result;
     if (const RunnersUp* found = search_.runners_up(bytes)) {
-      for (const auto& [window, key] : found->windows) {
-        result.emplace_back(window.begin, window.end, window.score);
+      for (const RankedWindow& each : found->windows) {
+        result.emplace_back(each.begin, each.end, each.key);
       }
     }
     return result;
