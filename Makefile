@@ -52,10 +52,13 @@ $(DEBUG_STAMP): $(VENV_STAMP) $(NATIVE)
 
 test: venv build build-debug  ## lint, then all tests on the release build and the marked ones on the debug build
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-release test-debug
-.PHONY: test-release test-debug
-test-release: build
-	COOP_DEBUG=0 $(PY) -m pytest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-engine test-rest test-debug
+# All tests on the release build, in two parts: the first takes as long as the other and test-debug.
+.PHONY: test-engine test-rest test-debug
+test-engine: build
+	COOP_DEBUG=0 $(PY) -m pytest tests/engine
+test-rest: build
+	COOP_DEBUG=0 $(PY) -m pytest --ignore=tests/engine
 test-debug: build-debug
 	COOP_DEBUG=1 $(PY) -m pytest -m debug_build
 

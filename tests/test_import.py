@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 import coop
+from tests.checkout import FORGET_INSTALLED, copy_without_extension
 
 FIX = "run `pip install --no-build-isolation -e .` in the checkout."
 
@@ -19,9 +19,7 @@ FIX = "run `pip install --no-build-isolation -e .` in the checkout."
 @pytest.fixture
 def bare_checkout(tmp_path: Path) -> Path:
     """A folder with the package in it, but without its extension."""
-    package = Path(coop.__file__).parent
-    ignored = shutil.ignore_patterns("*.so", "__pycache__")
-    shutil.copytree(package, tmp_path / "coop", ignore=ignored)
+    copy_without_extension(tmp_path)
     return tmp_path
 
 
@@ -29,7 +27,7 @@ def import_error(checkout: Path, *, debug: bool = False) -> str:
     """What `import coop` ends with there: the last line of the traceback."""
     environment = {**os.environ, "COOP_DEBUG": "1" if debug else "0", "PYTHONPATH": str(checkout)}
     ran = subprocess.run(
-        [sys.executable, "-c", "import coop"],
+        [sys.executable, "-c", FORGET_INSTALLED + "import coop"],
         cwd=checkout,
         env=environment,
         capture_output=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import torch
 
 import coop
 from coop.commands import doctor
+from tests.checkout import FORGET_INSTALLED, copy_without_extension
 
 from .conftest import Coop, InProcess, environment
 
@@ -58,10 +58,12 @@ def test_doctor_tests_a_gpu_in_another_process() -> None:
 
 
 def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
-    package = Path(coop.__file__).parent
-    shutil.copytree(package, tmp_path / "coop", ignore=shutil.ignore_patterns("*.so"))
+    copy_without_extension(tmp_path)
+    program = (
+        "import runpy; sys.argv = ['-m', 'doctor']; runpy.run_module('coop', None, '__main__')"
+    )
     ran = subprocess.run(
-        [sys.executable, "-m", "coop", "doctor"],
+        [sys.executable, "-c", FORGET_INSTALLED + program],
         cwd=tmp_path,
         env={**environment(), "PYTHONPATH": "", "COOP_DEBUG": "0"},
         capture_output=True,
