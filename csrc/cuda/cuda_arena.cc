@@ -282,7 +282,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     if (storage->core != &owner->core()) return;
     static_cast<CudaMemory&>(owner->memory()).used_by(storage, stream);
     // The other stream may read it at any time until then.
-    owner->core().pin(storage, "used by another stream (record_stream)");
+    owner->pin(storage, "used by another stream (record_stream)");
   }
 
   caching::SnapshotInfo make_snapshot() {

@@ -189,12 +189,9 @@ void Engine::pin(c10::StorageImpl* impl, const char* reason) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
-  if (recorder_ != nullptr) {
-    recorder_->materialize(storage);
-    recorder_->pin(storage);
-  }
+  if (recorder_ != nullptr) recorder_->materialize(storage);
   core_.materialize(storage);
-  core_.pin(storage, reason);
+  pin(storage, reason);
 }
 
 void Engine::expose(c10::StorageImpl* impl) {

@@ -158,6 +158,11 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool evict(c10::StorageImpl* impl);
   void evict_all();
   void pin(c10::StorageImpl* impl, const char* reason);
+  // As it is, resident or not; under the lock.
+  void pin(Storage* storage, const char* reason) {
+    if (recorder_ != nullptr) recorder_->pin(storage);
+    core_.pin(storage, reason);
+  }
   void unpin(c10::StorageImpl* impl);
   // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
   void expose(c10::StorageImpl* impl);

@@ -375,7 +375,7 @@ void Engine::begin(Call& call) {
       // The stream may read them at any time until it is done, which is not known before they die.
       for (Storage* storage : call.storages) {
         memory_->used(storage);
-        core_.pin(storage, "used by another stream");
+        pin(storage, "used by another stream");
       }
     }
     if (info.shares_memory) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.gpu.programs import needs_gpu, run
 
 pytestmark = needs_gpu
@@ -162,6 +164,29 @@ def test_what_another_stream_reads_stays_until_it_is_done() -> None:
     overwrite_what_is_free()
     torch.cuda.synchronize()
     assert same(y, expected)
+    """
+    )
+
+
+def test_a_trace_knows_what_another_stream_uses(tmp_path: Path) -> None:
+    """What the engine keeps for a stream the simulator keeps too."""
+    run(
+        STREAMS
+        + f"""
+    path = {str(tmp_path / "streams.jsonl")!r}
+    with coop.record(path):
+        used, recorded, other = value(0), value(1), value(2)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            y = used + 1
+        recorded.record_stream(side)
+        torch.cuda.synchronize()
+        evicted = [coop.evict(x) for x in (used, recorded, other)]
+    assert evicted == [False, False, True]
+    from coop.simulate import simulate
+    from coop.trace import read_trace
+    assert session.stats().num_evictions == 1
+    assert simulate(read_trace(path), 512 * MIB).stats["num_evictions"] == 1
     """
     )
 
