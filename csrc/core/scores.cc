@@ -200,11 +200,15 @@ void Core::update_blocks() {
 void Core::rescore_blocks() {
   arena_.rescore([&](Value* value, Cost& cost, double& last_access) {
     const uint8_t stale = value->stale;
-    if (stale == 0) {
-      if (value->beside.count > 0 && cost != kBarrier && !value->late) cost = score_cost(value);
-    } else if (value->is_evictable()) {
+    if (stale != 0) {
+      if (!value->is_evictable()) return;
       last_access = value->last_access;
+    }
+    // What was merely used does not become a candidate by that.
+    if ((stale & ~kStaleAccess) != 0) {
       cost = candidate_cost(value, stale);
+    } else if (value->beside.count > 0 && cost != kBarrier && !value->late) {
+      cost = score_cost(value);
     }
   });
   for (Value* value : stale_values_) value->stale = 0;

@@ -45,6 +45,22 @@ def test_a_failed_copy_on_write_of_a_pinned_storage_leaves_it_pinned() -> None:
     assert costs[core.simulator.offset(2)] is None
 
 
+def test_what_lost_its_pinned_storage_to_a_copy_is_no_candidate_while_the_operator_runs() -> None:
+    core = Driver(4 * KIB + 64, policy="dte")
+    core.op([], [(1, 64)])
+    core.op([1], [(2, KIB)])
+    core.op([2], [(3, KIB)])
+    core.evict(3)
+    core.evict(2)
+    core.pin(2)
+    for storage in range(4, 9):
+        core.op([], [(storage, KIB)])  # the last one needs a search, which leaves 2 alone
+    core.free(7)
+    core.free(8)
+    # 2 comes back and is copied; for 9 there is no room. That 3 is evicted 2 was never told.
+    assert core.op([], [(9, KIB)], writes=[2])
+
+
 def test_a_written_value_knows_its_evicted_neighbours() -> None:
     core = Driver(64 * KIB)
     core.op([], [(1, 256)], cost=100)
