@@ -76,7 +76,7 @@ Window find_cheapest(const BlockMap& blocks, Bytes bytes, double clock, bool exc
       const Bytes window_room = room - begin.room;
       if (window_room < bytes) continue;
       const double key = window_key(total - begin.total, window_room, excess);
-      if (key > best_key * kFar) continue;  // it will not be taken before the next search
+      if (key > best_key * kFar) continue;  // hardly taken before the next search
       separate.add({key, begin.offset, end, low + 1 == high ? chunk.values[i] : nullptr});
       if (key >= best_key) [[likely]]
         continue;
