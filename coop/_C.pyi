@@ -32,6 +32,8 @@ class Stats(TypedDict):
     copied_bytes: int
     num_retries: int
     moved_bytes: int
+    num_saves: int
+    saved_bytes: int
     num_steps: int
     compute_ns: float
     replay_ns: float
@@ -77,6 +79,7 @@ class Config:
         inplace: bool = True,
         alignment: int = 64,
         small_bytes: int = 10240,
+        quiet_after: int = 0,
     ) -> None: ...
     @property
     def budget(self) -> int: ...

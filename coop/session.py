@@ -49,6 +49,10 @@ CPU_ALIGNMENT = 64
 CUDA_ALIGNMENT = 512
 # Values up to this size are never evicted.
 SMALL_BYTES = 10 * 1024
+# Steps that fitted without a search, after which operators are not recorded any more. Not in main
+# memory, where what has to be saved after all would be outside of the budget.
+CPU_QUIET_AFTER = 0
+CUDA_QUIET_AFTER = 4
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class Stats:
     copied_bytes: int
     num_retries: int
     moved_bytes: int
+    num_saves: int
+    saved_bytes: int
     num_steps: int
     compute_ns: float
     replay_ns: float
@@ -253,14 +259,28 @@ def _engine_of(tensor: Tensor | torch.UntypedStorage) -> Any:
 
 
 def _config(
-    num_bytes: int, policy: str, switches: dict[str, bool], small_bytes: int, alignment: int
+    num_bytes: int,
+    policy: str,
+    switches: dict[str, bool],
+    small_bytes: int,
+    alignment: int,
+    quiet_after: int,
 ) -> Any:
     if num_bytes < SMALLEST_BUDGET_BYTES:
         raise ValueError(
             f"a budget of {num_bytes} bytes is too small: at least "
             f"{format_bytes(SMALLEST_BUDGET_BYTES)}"
         )
-    return _C.Config(num_bytes, policy, alignment=alignment, small_bytes=small_bytes, **switches)
+    if quiet_after < 0:
+        raise ValueError(f"quiet_after is a number of steps, or 0 for never, not {quiet_after}")
+    return _C.Config(
+        num_bytes,
+        policy,
+        alignment=alignment,
+        small_bytes=small_bytes,
+        quiet_after=quiet_after,
+        **switches,
+    )
 
 
 @contextlib.contextmanager
@@ -276,6 +296,7 @@ def budget(
     events: bool = False,
     paranoid: bool = False,
     small_bytes: int = SMALL_BYTES,
+    quiet_after: int | None = None,
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
@@ -301,6 +322,9 @@ def budget(
         events: remember what happens to every block, for `session.save_report`.
         paranoid: evict everything that can be after every operator. For tests.
         small_bytes: values up to this size live in an area of their own and are never evicted.
+        quiet_after: after so many steps that fitted without an eviction, operators are not recorded
+            any more, until one does not fit: what was not recorded is then saved to main memory
+            when it is evicted. 0: never, the default on the CPU; on `"cuda"` it is 4.
 
     Raises:
         OutOfBudgetError: by an operator that does not fit. Recoverable.
@@ -320,10 +344,12 @@ def budget(
             policy=policy,
             paranoid=paranoid,
             small_bytes=small_bytes,
+            quiet_after=quiet_after,
             **switches,
         )
     else:
-        config = _config(parse_bytes(size), policy, switches, small_bytes, CPU_ALIGNMENT)
+        quiet = CPU_QUIET_AFTER if quiet_after is None else quiet_after
+        config = _config(parse_bytes(size), policy, switches, small_bytes, CPU_ALIGNMENT, quiet)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
         engine = _C.Engine.cpu(config, profile, measure_costs, paranoid)
         session = Session(engine, policy, "cpu", CPU_ALIGNMENT)
@@ -368,6 +394,7 @@ def install(
     inplace: bool = True,
     paranoid: bool = False,
     small_bytes: int = SMALL_BYTES,
+    quiet_after: int | None = None,
 ) -> Session:
     """Give every GPU of this process a budget of `size`, from now on.
 
@@ -381,8 +408,10 @@ def install(
     switches = {"window": window, "partition": partition, "inplace": inplace}
     index = torch.device(device).index or 0
 
+    quiet = CUDA_QUIET_AFTER if quiet_after is None else quiet_after
+
     def configure(num_bytes: int) -> Any:
-        return _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT)
+        return _config(num_bytes, policy, switches, small_bytes, CUDA_ALIGNMENT, quiet)
 
     engine = gpus.make_engine(size, index, configure, paranoid)
     session = Session(engine, policy, f"cuda:{index}", CUDA_ALIGNMENT)

@@ -30,7 +30,8 @@ Core::Core(const Config& config, Host* host)
       arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
              config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment),
-      search_(goes_further()) {
+      search_(goes_further()),
+      quiet_after_(config.quiet_after) {
   if (config.small_bytes <= 0) return;
   // One extent from the start, at the left end; its share of the budget stays small.
   const Bytes share = std::clamp<Bytes>(config.budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
@@ -129,6 +130,7 @@ Bytes Core::place_lowest(Value* value, Bytes bytes) {
 Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
   Bytes offset = arena_.place(value, bytes, side);
   if (offset != Arena::kNowhere) return offset;
+  if (quiet_) end_quiet();
   // No window can do better than everything that is free or evictable.
   do {
     const Window window = choose(bytes);
@@ -307,6 +309,12 @@ void Core::evict_window(const Window& window) {
 
 void Core::evict_value(Value* value) {
   COOP_ASSERT(value->is_evictable() && value->locks == 0);
+  if (value->is_unsaved()) {
+    host_->save(*value->record, *value);
+    value->record->kind = Record::Kind::kSaved;
+    ++stats_.num_saves;
+    stats_.saved_bytes += value->bytes;
+  }
   ++stats_.num_evictions;
   stats_.evicted_bytes += value->bytes;
   emit(EventKind::kEvict, value);

@@ -44,6 +44,11 @@ class Host {
   virtual bool may_retry() const { return false; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
+  // For quiet steps. A record with its cost, for one value whose bytes it will hold; and they are
+  // about to be lost: replay() brings them back from it. Asked for only if the configuration says
+  // so.
+  virtual Record* new_saving_record(const Value&) { return nullptr; }
+  virtual void save(Record&, const Value&) {}
 };
 
 // A storage that an operator is about to write.
@@ -68,6 +73,7 @@ struct Write {
 struct Operation {
   std::vector<Value*> locked;
   std::vector<Write> writes;
+  bool quiet = false;  // it could be recorded, but is not (see Core::is_quiet)
 };
 
 class Core {
@@ -89,8 +95,8 @@ class Core {
   // Materializes and locks the inputs, prepares the writes (which are inputs too).
   void begin(Operation& operation, Storage* const* inputs, size_t num_inputs);
   // The operator ran. `fresh` are the storages it made. With a record (owned from here on), what it
-  // made or wrote becomes evictable; without, it stays for good. `inputs` are the values the record
-  // reads.
+  // made or wrote becomes evictable; without, it stays for good, or, if the operation is quiet,
+  // until something has to be evicted. `inputs` are the values the record reads.
   void commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
               Storage* const* fresh, size_t num_fresh, Cost cost);
   // The operator threw. What it may have half written is recomputed when it is next needed.
@@ -130,6 +136,10 @@ class Core {
   void begin_step();  // an optimizer starts to write
   // It has ended. Not a boundary: it ran inside a backward pass, for some of the parameters.
   void end_step(bool boundary);
+
+  // The last steps needed no search, so this one is expected to need none, and the host need not
+  // make records. If it does need one, what was not recorded is saved when it is evicted.
+  bool is_quiet() const { return quiet_; }
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
@@ -283,6 +293,13 @@ class Core {
   bool gather_dependents(std::vector<Value*> seeds, Bytes limit, std::vector<Value*>* dependents);
   void keep_private_copy(Storage* storage);
 
+  // quiet steps (quiet.cc)
+  void leave_unrecorded(Value* value);
+  bool is_unrecorded(const Value* value) const;
+  void record_saving(Value* value);
+  void count_step();
+  void end_quiet();
+
   // materializer (materialize.cc)
   void lock(Value* value) {
     if (value->locks++ > 0) return;
@@ -346,6 +363,11 @@ class Core {
   std::vector<Value*> unjoined_;       // evicted since the last search; null where one came back
   size_t num_joined_ = 0;              // of them, the first ones
   bool all_sets_changed_ = false;      // too many to list
+
+  bool quiet_ = false;
+  int64_t quiet_steps_ = 0;   // without a search, up to now
+  int64_t quiet_after_ = 0;   // so many
+  int64_t num_searches_ = 0;  // before this step
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;

@@ -162,7 +162,7 @@ void Core::reconsider(Value* value) {
   if (value->users == nullptr) {
     doomed_.push_back(value);
     destroy_doomed();
-  } else if (value->record != nullptr && value->is_resident()) {
+  } else if (value->record != nullptr && value->is_resident() && !value->is_unsaved()) {
     if (materializing_ > 0) {
       // A sibling replay may need it; free_transients() ends this.
       transients_.push_back({value->id, value->serial});
@@ -178,6 +178,7 @@ void Core::reconsider(Value* value) {
 // Rule 11, and Rule 6: from now on its bytes are all there is.
 void Core::root(Value* value) {
   COOP_ASSERT(value->is_resident());
+  value->unrecorded = false;
   if (value->record == nullptr) return;
   Record* record = drop_record(value);
   if (record != nullptr) {

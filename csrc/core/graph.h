@@ -74,6 +74,7 @@ struct alignas(64) Value {
   bool is_candidate = false;  // its block has a score: a window may contain it
   bool gradient = false;      // a root, but while it is being accumulated it may move
   bool late = false;          // made in a backward pass: moved rather than evicted
+  bool unrecorded = false;    // a root, because it was made in a quiet step
 
   // With that one, what an operator that reads or makes it touches.
   Storage* storage = nullptr;          // null once the storage died or was written again
@@ -97,6 +98,10 @@ struct alignas(64) Value {
 
   bool is_resident() const { return offset != Arena::kNowhere; }
   bool is_root() const { return record == nullptr; }
+  // With a record, but not of an operator: its bytes are not saved yet.
+  bool is_unsaved() const;
+  // What is written becomes another value, and this one is brought back if need be.
+  bool is_version() const { return !is_root() && !is_unsaved(); }
   bool is_absent() const { return neighbourhood != kNoSet; }
   void set_unjoined(size_t place) { neighbourhood = kApart - 1 - static_cast<int32_t>(place); }
   size_t unjoined() const { return static_cast<size_t>(kApart - 1 - neighbourhood); }
@@ -107,19 +112,31 @@ struct alignas(64) Value {
 };
 
 // How a set of values was made. The host derives from it and adds the operator and its frozen
-// arguments. First what its end touches, if it is never replayed.
+// arguments; or it is one value's bytes, outside of the arena. First what its end touches, if it is
+// never replayed.
 struct alignas(64) Record {
+  enum class Kind : uint8_t {
+    kOperator,
+    kUnsaved,  // of a value that is resident: its bytes are saved when it is evicted
+    kSaved,
+  };
+
   virtual ~Record() = default;
 
   Record* previous = nullptr;  // all live records in order of creation
   Record* next = nullptr;
   int32_t num_live_outputs = 0;
   Origin origin;
-  bool late = false;              // the operator ran in a backward pass
+  bool late = false;  // the operator ran in a backward pass
+  Kind kind = Kind::kOperator;
   FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
   FixedArray<Edge, 8> inputs;
   Cost cost = 0;
   int64_t step = 0;
 };
+
+inline bool Value::is_unsaved() const {
+  return record != nullptr && record->kind == Record::Kind::kUnsaved;
+}
 
 }  // namespace coop

@@ -173,7 +173,8 @@ Storage* Core::take_for_write(Value* value, const Record& record) {
   int32_t own_locks = 0;
   for (const Edge& edge : record.inputs) own_locks += edge.value == value;
   for (size_t i = frames_.back().kept_begin; i < kept_.size(); ++i) own_locks += kept_[i] == value;
-  if (value->storage != nullptr || value->record == nullptr || value->locks > own_locks) {
+  if (value->storage != nullptr || value->record == nullptr || value->is_unsaved() ||
+      value->locks > own_locks) {
     Storage* copy = allocate(value->bytes, Side::kLeft);
     copy_content(value, copy->value, value->bytes);
     return copy;

@@ -42,12 +42,12 @@ void Core::prepare_writes(Operation& operation) {
   }
   for (Write& write : operation.writes) {
     if (write.make_root) root(write.storage->value);
-    has_values |= !write.storage->value->is_root();
+    has_values |= write.storage->value->is_version();
   }
   for (bool found = true; found;) {
     found = false;
     for (Write& write : operation.writes) {
-      if (write.prepared || !write.storage->value->is_root()) continue;
+      if (write.prepared || write.storage->value->is_version()) continue;
       write.keep_old |= has_values;
       prepare_write(operation, write);
       found = write.prepared = true;
@@ -71,7 +71,7 @@ void Core::finish_writes(Operation& operation) {
 void Core::prepare_write(Operation& operation, Write& write) {
   Storage* storage = write.storage;
   Value* value = storage->value;
-  if (value->is_root()) {
+  if (!value->is_version()) {
     write.kind = Write::Kind::kRoot;
     write.old = nullptr;
     if (write.keep_old) {
@@ -200,6 +200,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       emit(EventKind::kRecord, value, static_cast<int64_t>(cost));
     }
     touch(value);
+    if (operation.quiet) leave_unrecorded(value);
     // All that it was made from is resident, so no set is beside it yet.
     if (value->is_evictable()) mark_stale(value, kStaleCost);
   };
@@ -318,6 +319,7 @@ void Core::end_step(bool boundary) {
   }
   if (!boundary) return;
   ++step_;
+  count_step();
   events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, origin_);
   COOP_DEBUG_ASSERT(is_valid());
 }
@@ -329,12 +331,14 @@ void Core::materialize(Storage* storage) {
 
 bool Core::evict(Storage* storage) {
   Value* value = storage->value;
+  if (is_unrecorded(value)) record_saving(value);
   if (!value->is_evictable() || value->locks > 0) return !value->is_resident();
   evict_value(value);
   return true;
 }
 
 void Core::evict_all() {
+  if (quiet_) end_quiet();
   std::vector<Value*> values;
   for_each_block([&](const Block& block) {
     if (!block.is_free() && block.value->is_evictable() && block.value->locks == 0) {
@@ -375,7 +379,7 @@ void Core::make_root(Storage* storage) {
 
 void Core::make_gradient(Storage* storage) {
   Value* value = storage->value;
-  if (!value->is_resident() || value->is_root()) return;
+  if (!value->is_resident() || (value->is_root() && !value->unrecorded)) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
   if (config_.last_resort && stats_.num_evictions > 0 && is_movable(value) && host_->may_move()) {

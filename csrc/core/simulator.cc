@@ -10,11 +10,11 @@ namespace coop {
 namespace {
 
 struct SimulatedRecord final : Record {
-  const TraceOperator* op = nullptr;
-  int32_t index = 0;             // of the operator in its trace
-  uint64_t number = 0;           // of the execution
-  std::vector<int32_t> written;  // for each write: its old value among the inputs, or -1
-  std::vector<bool> roots;       // for each write and overwrite: it stays a root
+  const TraceOperator* op = nullptr;  // null: saved bytes, of which `expected` has the cookie
+  int32_t index = 0;                  // of the operator in its trace
+  uint64_t number = 0;                // of the execution
+  std::vector<int32_t> written;       // for each write: its old value among the inputs, or -1
+  std::vector<bool> roots;            // for each write and overwrite: it stays a root
   std::vector<Bytes> written_bytes;
   std::vector<uint64_t> expected;  // cookies of the outputs
 };
@@ -131,11 +131,12 @@ void Simulator::add_root(int64_t id, Storage* storage) {
 
 void Simulator::begin(const TraceOperator& op, const std::vector<Storage*>& inputs) {
   operation_.writes.clear();
+  operation_.quiet = core_.is_quiet() && op.replayable;
   auto add_writes = [&](const std::vector<int64_t>& ids, bool keep_old) {
     for (const int64_t id : ids) {
       Write& write = operation_.writes.emplace_back();
       write.storage = storage(id);
-      write.keep_old = keep_old;
+      write.keep_old = keep_old && !operation_.quiet;
     }
   };
   add_writes(op.writes, op.keep_old);
@@ -196,7 +197,8 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
       if (write->second >= op.writes.size()) continue;
       if (value == nullptr) {
         // Never read again; but unless it is scratch to a replay (statistics), it was read now.
-        if (op.outputs.empty() || !op.replayable) hash = mix(hash, cookie_of(*input->value));
+        if (op.outputs.empty() || !op.replayable || operation_.quiet)
+          hash = mix(hash, cookie_of(*input->value));
         continue;
       }
       record->written[write->second] = static_cast<int32_t>(values.size());
@@ -222,13 +224,19 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
     fresh[i]->handle = fresh[i];
     storages_[op.outputs[i]] = fresh[i];
   }
-  core_.commit(operation_, op.replayable ? record.release() : nullptr, values.data(), values.size(),
+  const bool recorded = op.replayable && !operation_.quiet;
+  core_.commit(operation_, recorded ? record.release() : nullptr, values.data(), values.size(),
                fresh.data(), fresh.size(), op.cost);
 }
 
 void Simulator::replay(Record& base, Storage** outputs) {
   if (replay_cost_ > most_replay_cost_) throw GaveUp();
   auto& record = static_cast<SimulatedRecord&>(base);
+  if (record.op == nullptr) {
+    outputs[0] = core_.allocate(record.outputs[0]->bytes, Side::kLeft);
+    cookie_of(*outputs[0]->value) = record.expected.at(0);
+    return;
+  }
   const TraceOperator& op = *record.op;
   const Running running(&repeatable_, true);
   uint64_t hash = mix(0, record.number);
@@ -268,6 +276,16 @@ void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cook
 void Simulator::move(Value& value, Bytes from) { cookie_of(value) = cookies_.at(from); }
 
 void Simulator::retire(Record* record) { delete record; }
+
+Record* Simulator::new_saving_record(const Value& value) {
+  auto* record = new SimulatedRecord();
+  record->cost = static_cast<Cost>(value.bytes);
+  return record;
+}
+
+void Simulator::save(Record& base, const Value& value) {
+  static_cast<SimulatedRecord&>(base).expected = {cookie_of(value)};
+}
 
 void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
   // Operators say so themselves.
@@ -315,7 +333,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       break;
     case TraceEntry::Kind::kMakeRoot: {
       Storage* gradient = storage(entry.storage);
-      if (gradient->value->is_root()) break;
+      if (gradient->value->is_root() && !gradient->value->unrecorded) break;
       try {
         core_.materialize(gradient);
       } catch (const OutOfBudget&) {
@@ -326,7 +344,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
     }
     case TraceEntry::Kind::kLeaf: {
       Storage* leaf = storage(entry.storage);
-      if (leaf->value->is_root()) break;
+      if (leaf->value->is_root() && !leaf->value->unrecorded) break;
       try {
         core_.materialize(leaf);
       } catch (const OutOfBudget&) {

@@ -109,6 +109,8 @@ class Simulator final : public Host {
   bool may_move_gradients() const override { return moves_gradients_; }
   bool may_retry() const override { return repeatable_; }
   void retire(Record* record) override;
+  Record* new_saving_record(const Value& value) override;
+  void save(Record& record, const Value& value) override;
 
  private:
   void begin(const TraceOperator& op, const std::vector<Storage*>& inputs);

@@ -43,6 +43,8 @@ struct Config {
   bool inplace = true;      // recomputable in-place; off: copy on write
   bool excess = true;       // a window's bytes beyond those asked for are worth something
   bool last_resort = true;  // what does not fit is tried again with its inputs moved together
+  int32_t quiet_after = 0;  // steps in a row without a search, after which nothing is recorded
+                            // until there is one; 0: never. Needs a host that saves.
 };
 
 // What an allocation that cannot be satisfied knows (Rule 15).
@@ -85,6 +87,8 @@ struct Stats {
   Bytes copied_bytes = 0;
   int64_t num_retries = 0;  // operators tried again as the last resort
   Bytes moved_bytes = 0;    // for them
+  int64_t num_saves = 0;    // evicted values whose bytes are kept outside
+  Bytes saved_bytes = 0;
   int64_t num_steps = 0;
   Cost compute_cost = 0;  // operators the program asked for
   Cost replay_cost = 0;   // operators run again

@@ -40,6 +40,8 @@ py::dict to_dict(const Stats& stats) {
   d["copied_bytes"] = stats.copied_bytes;
   d["num_retries"] = stats.num_retries;
   d["moved_bytes"] = stats.moved_bytes;
+  d["num_saves"] = stats.num_saves;
+  d["saved_bytes"] = stats.saved_bytes;
   d["num_steps"] = stats.num_steps;
   d["compute_ns"] = stats.compute_cost;
   d["replay_ns"] = stats.replay_cost;
@@ -74,7 +76,7 @@ py::array events_as_array(const EventLog& log) {
 namespace {
 
 Config make_config(Bytes budget, const std::string& policy, bool window, bool partition,
-                   bool inplace, Bytes alignment, Bytes small_bytes) {
+                   bool inplace, Bytes alignment, Bytes small_bytes, int32_t quiet_after) {
   if (alignment <= 0 || budget < alignment) {
     throw py::value_error("a budget of " + std::to_string(budget) +
                           " bytes is smaller than one block");
@@ -87,6 +89,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.inplace = inplace;
   config.alignment = alignment;
   config.small_bytes = small_bytes;
+  config.quiet_after = quiet_after;
   // MegEngine's DTE has a last resort of its own kind; the others are published without.
   config.excess = policy == "coop";
   config.last_resort = policy == "coop" || policy == "dte";
@@ -210,7 +213,8 @@ void bind_core(py::module_& m) {
   py::class_<Config>(m, "Config")
       .def(py::init(&make_config), py::arg("budget"), py::arg("policy") = "coop",
            py::arg("window") = true, py::arg("partition") = true, py::arg("inplace") = true,
-           py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024)
+           py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024,
+           py::arg("quiet_after") = 0)
       .def_readonly("budget", &Config::budget);
 
   py::class_<Trace>(m, "Trace")

@@ -148,7 +148,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool may_move() const override { return memory_->on_main_stream(); }
   bool may_move_gradients() const override;
   bool may_retry() const override;
-  void retire(Record* record) override { trash_.push_back(static_cast<FrozenCall*>(record)); }
+  void retire(Record* record) override;
+  Record* new_saving_record(const Value& value) override;
+  void save(Record& record, const Value& value) override;
 
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);

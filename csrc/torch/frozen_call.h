@@ -7,6 +7,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "core/graph.h"
@@ -75,6 +77,11 @@ struct FrozenCall final : Record {
   // What making one, or its destructor, touches of its memory when it has few tensors. There may be
   // no object in it.
   static void prefetch(const void* memory);
+};
+
+// What brings back a value of a quiet step: its bytes, in main memory.
+struct SavedBytes final : Record {
+  std::unique_ptr<std::byte[]> bytes;
 };
 
 // Unused records: one is made for most operators, and is too large for malloc's fast path.

@@ -331,14 +331,17 @@ void Engine::begin(Call& call) {
   // Preparing a write may replay.
   if (info.has_writes) materializer.lock();
   std::unique_lock<std::mutex> lock(mutex_);
+  // Traces and reports tell of records, and whoever evicts everything means it.
+  call.operation.quiet =
+      core_.is_quiet() && recorder_ == nullptr && !core_.events().enabled && !config_.paranoid;
   if (info.has_writes) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
-                 !tensor.storage->value->is_root();
+                 tensor.storage->value->is_version();
     }
-    records &= call.understood && call.refusal == nullptr;
+    records &= call.understood && call.refusal == nullptr && !call.operation.quiet;
     for (const TensorArgument& tensor : call.tensors) {
       if (!tensor.written || tensor.impl == nullptr || tensor.storage_bytes == 0) continue;
       Storage* storage = tensor.storage;
@@ -467,7 +470,8 @@ void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation)
       if (storage != nullptr && recorder_ != nullptr) {
         recorder_->stored(storage, /*gradient=*/tensor == gradient);
       }
-      if (storage == nullptr || storage->value->is_root()) continue;
+      if (storage == nullptr) continue;
+      if (storage->value->is_root() && !storage->value->unrecorded) continue;
       try {
         core_.materialize(storage);
       } catch (const OutOfBudget&) {

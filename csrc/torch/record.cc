@@ -4,6 +4,7 @@
 #include <c10/core/Event.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <unordered_map>
@@ -34,16 +35,19 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     for (const Write& write : call.operation.writes) {
       recordable |= write.makes_version();
     }
-    if (recordable && reads_what_is_gone(call)) call.refusal = "it reads what it overwrites";
+    const bool quiet = call.operation.quiet;
+    if (recordable && !quiet && reads_what_is_gone(call))
+      call.refusal = "it reads what it overwrites";
     const bool replayable = call.records && call.refusal == nullptr && call.understood;
     if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     FrozenCall* frozen = nullptr;
-    if (recordable && replayable) {
+    if (recordable && replayable && !quiet) {
       frozen = freeze(call, op, keys, invocation);
     }
+    call.operation.quiet = quiet && replayable;
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
-    if (recordable && frozen == nullptr && call.refusal != kInput) {
+    if (recordable && frozen == nullptr && call.refusal != kInput && !call.operation.quiet) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
       if (reason != kOtherDevice) {
@@ -216,7 +220,37 @@ class MainStreamScope {
 
 }  // namespace
 
+void Engine::retire(Record* record) {
+  if (record->kind == Record::Kind::kOperator) {
+    trash_.push_back(static_cast<FrozenCall*>(record));
+  } else {
+    delete static_cast<SavedBytes*>(record);
+  }
+}
+
+Record* Engine::new_saving_record(const Value& value) {
+  constexpr double kBytesPerNs = 10;  // there and back again, about
+  auto* record = new SavedBytes();
+  record->cost = std::ceil(2 * static_cast<double>(value.bytes) / kBytesPerNs);
+  record->origin = {-1, 0};
+  return record;
+}
+
+// To memory of the system's, of which copies are done, or the bytes taken, when they return.
+void Engine::save(Record& base, const Value& value) {
+  auto& record = static_cast<SavedBytes&>(base);
+  record.bytes = std::make_unique_for_overwrite<std::byte[]>(value.bytes);
+  memory_->copy(record.bytes.get(), address(value), value.bytes - header_bytes_);
+}
+
 void Engine::replay(Record& base, Storage** outputs) {
+  if (base.kind == Record::Kind::kSaved) {
+    const Bytes bytes = base.outputs[0]->bytes;
+    outputs[0] = core_.allocate(bytes, Side::kLeft);
+    memory_->copy(address(*outputs[0]->value), static_cast<SavedBytes&>(base).bytes.get(),
+                  bytes - header_bytes_);
+    return;
+  }
   auto& record = static_cast<FrozenCall&>(base);
   const size_t num_fresh = record.num_fresh;
   std::vector<Storage*> scratch;                        // freed after the run

@@ -81,6 +81,8 @@ def run_inside(program: Program, budget_bytes: int, options: dict[str, Any]) -> 
     machine = Machine(coop, outside_tensors())
     stopped, raw = None, False
     with coop.budget(budget_bytes, **options) as session:
+        # A step that needed nothing, so that it is quiet from the start, if ever.
+        session._engine.end_step(True)
         try:
             machine.run(program)
         except StopProgram as stop:

@@ -27,6 +27,7 @@ coop::Config draw_config(Input& input) {
   config.window = (switches & 1) == 0;
   config.partition = (switches & 2) == 0;
   config.inplace = (switches & 4) == 0;
+  config.quiet_after = (switches & 8) == 0 ? 0 : 1;
   constexpr Bytes kSmall[] = {0, 0, kAlignment, 3 * kAlignment};
   config.small_bytes = kSmall[input.below(4)];
   return config;
@@ -41,6 +42,8 @@ class Program {
  public:
   explicit Program(Input& input) : input_(input), simulator_(draw_config(input)) {
     if (input_.flag()) simulator_.core().log_events(true);
+    // Quiet from the start, if ever.
+    apply(Kind::kEndStep);
   }
 
   void run() {
