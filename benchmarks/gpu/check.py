@@ -146,15 +146,19 @@ def alternating(model: str, budget: int, batch: int | None, rounds: int) -> list
 
 
 def full(models: tuple[str, ...], rounds: int, pairs: int) -> list[Row]:
-    """Step time with room for everything.
+    """Step time at what plain torch reserves.
 
     A process is fast or slow for as long as it lives, by a few percent where the CPU counts: so
     several pairs of them.
     """
     rows = []
     for model, batch in [("resnet50", 64), *((m, None) for m in models)]:
+        plain = run_cell(model, "plain", batch=batch, steps=2, warmup=2)
+        if "error" in plain:
+            rows.append(plain)
+            continue
         for _ in range(pairs):
-            rows += alternating(model, 60 * GIB, batch, rounds)
+            rows += alternating(model, plain["peak_reserved"], batch, rounds)
             print(json.dumps(rows[-1]), flush=True)
         ratios = [row["ratio"] for row in rows[-pairs:] if "ratio" in row]
         if ratios:
