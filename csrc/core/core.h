@@ -15,6 +15,7 @@
 #include "core/events.h"
 #include "core/graph.h"
 #include "core/neighbourhood.h"
+#include "core/pages.h"
 #include "core/policy.h"
 #include "core/small_area.h"
 #include "core/types.h"
@@ -337,7 +338,6 @@ class Core {
   Bytes held_ = 0;  // by values; the unused rest of an extent is free, if only for small ones
   Bytes peak_ = 0;
   Search search_;
-  Neighbourhoods neighbourhoods_;
   EventLog events_;
   Stats stats_;
   double clock_ = 0;
@@ -347,9 +347,11 @@ class Core {
   Bytes alternating_bytes_ = kNoAlternation;  // from this size on, at the ends in turn
   Side next_end_ = Side::kRight;
 
-  std::deque<Value> values_;
+  std::pmr::monotonic_buffer_resource pages_{kLargePageBytes, large_pages()};
+  std::pmr::deque<Value> values_{&pages_};
+  Neighbourhoods neighbourhoods_{&pages_};
   std::vector<Value*> unused_values_;
-  std::deque<Storage> storages_;
+  std::pmr::deque<Storage> storages_{&pages_};
   std::vector<Storage*> unused_storages_;
   int64_t next_serial_ = 0;
   int64_t mark_ = 0;

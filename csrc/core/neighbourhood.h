@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "core/types.h"
@@ -15,6 +16,8 @@ struct Value;
 
 class Neighbourhoods {
  public:
+  explicit Neighbourhoods(std::pmr::memory_resource* memory) : nodes_(memory) {}
+
   // A new set of one member; returns its node.
   int32_t add(const Value* member, Cost cost);
   // The last member that leaves a set takes its nodes along.
@@ -65,7 +68,7 @@ class Neighbourhoods {
 
   static_assert(sizeof(Node) == 32, "two in a cache line");
 
-  std::vector<Node> nodes_;
+  std::pmr::vector<Node> nodes_;
   std::vector<int32_t> unused_;
   uint32_t round_ = 0;
 };

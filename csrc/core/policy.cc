@@ -111,7 +111,7 @@ Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock
 // The cheapest of the separate windows.
 void Search::remember(Bytes bytes, const Window& best, size_t num_separate) {
   constexpr size_t kMost = 64;
-  constexpr double kTolerance = 4;  // of a key; with excess, twice the score
+  constexpr double kTolerance = 8;  // of a key; with excess, 2.8 times the score
   // Not the one of the size that was asked for last: two sizes often take turns.
   if (runners_up_[last_].bytes != bytes) last_ = 1 - last_;
   RunnersUp& found = runners_up_[last_];

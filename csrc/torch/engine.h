@@ -246,8 +246,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   const Bytes header_bytes_;
   std::mutex mutex_;
   std::recursive_mutex materializer_;
+  RecordPool records_;  // outlives those that the core has
   Core core_;
-  RecordPool records_;
   FlagsReader flags_;
   std::vector<FrozenCall*> trash_;
   std::vector<FrozenCall*> spare_trash_;  // empty: its memory is the next trash's

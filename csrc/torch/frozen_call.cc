@@ -9,12 +9,6 @@
 
 namespace coop {
 
-namespace {
-
-constexpr std::align_val_t kAlignment{alignof(FrozenCall)};
-
-}  // namespace
-
 void FrozenCall::prefetch(const void* memory) {
   const auto* begin = static_cast<const std::byte*>(memory);
   // It has no virtual bases, so that compilers know its layout all the same.
@@ -30,28 +24,16 @@ void FrozenCall::prefetch(const void* memory) {
   prefetch_for_write(begin + kDimensions, 128);
 }
 
-RecordPool::~RecordPool() {
-  for (FrozenCall* memory : unused_) ::operator delete(memory, kAlignment);
-}
-
 FrozenCall* RecordPool::make(const c10::OperatorHandle& op) {
   void* memory = nullptr;
   if (unused_.empty()) {
-    memory = ::operator new(sizeof(FrozenCall), kAlignment);
+    memory = pages_.allocate(sizeof(FrozenCall), alignof(FrozenCall));
   } else {
     memory = unused_.back();
     unused_.pop_back();
     if (!unused_.empty()) FrozenCall::prefetch(unused_.back());
   }
   return new (memory) FrozenCall(op);
-}
-
-void RecordPool::take_back(FrozenCall* memory) {
-  if (unused_.size() < kMost) {
-    unused_.push_back(memory);
-  } else {
-    ::operator delete(memory, kAlignment);
-  }
 }
 
 FrozenTensor::FrozenTensor(const c10::TensorImpl& tensor, Dimensions* dimensions)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/pages.h"
 #include "torch/flags.h"
 #include "torch/op_info.h"
 #include "torch/rng.h"
@@ -87,13 +88,12 @@ struct SavedBytes final : Record {
 // Unused records: one is made for most operators, and is too large for malloc's fast path.
 class RecordPool {
  public:
-  ~RecordPool();
   FrozenCall* make(const c10::OperatorHandle& op);
   // Its destructor has run.
-  void take_back(FrozenCall* memory);
+  void take_back(FrozenCall* memory) { unused_.push_back(memory); }
 
  private:
-  static constexpr size_t kMost = 1 << 14;
+  std::pmr::monotonic_buffer_resource pages_{kLargePageBytes, large_pages()};
   std::vector<FrozenCall*> unused_;
 };
 

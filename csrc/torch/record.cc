@@ -239,7 +239,13 @@ Record* Engine::new_saving_record(const Value& value) {
 // To memory of the system's, of which copies are done, or the bytes taken, when they return.
 void Engine::save(Record& base, const Value& value) {
   auto& record = static_cast<SavedBytes&>(base);
-  record.bytes = std::make_unique_for_overwrite<std::byte[]>(value.bytes);
+  try {
+    record.bytes = std::make_unique_for_overwrite<std::byte[]>(value.bytes);
+  } catch (const std::bad_alloc&) {
+    TORCH_CHECK(false, "coop: main memory has no room for " + std::to_string(value.bytes) +
+                           " bytes that have to leave the arena and were not recorded, since the "
+                           "last steps fitted: quiet_after=0 records every step");
+  }
   memory_->copy(record.bytes.get(), address(value), value.bytes - header_bytes_);
 }
 
