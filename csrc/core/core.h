@@ -214,6 +214,10 @@ class Core {
   void evict_value(Value* value);
   void free_block(Value* value);
   void release_block(Value* value);
+  void move_block(Value* from, Value* to);
+  void copy_content(Value* from, Value* to, Bytes to_bytes);
+
+  // choosing (choose.cc)
   Window choose(Bytes bytes);
   Window next_best(Bytes bytes, int64_t* num_looked);
   Window rescored(const RankedWindow& ranked, Bytes bytes, Bytes* room, int64_t* num_looked);
@@ -223,8 +227,6 @@ class Core {
   bool unprotect_late();
   void hide_locked();
   void show_locked();
-  void move_block(Value* from, Value* to);
-  void copy_content(Value* from, Value* to, Bytes to_bytes);
 
   // moving (move.cc)
   bool rearrange(Storage* const* inputs, size_t num_inputs, int attempt);
