@@ -54,7 +54,8 @@ def quick_steps() -> Iterator[None]:
 
 @pytest.mark.parametrize("half", ["passes", "update"])
 @pytest.mark.parametrize(
-    ("evicting", "num_layers"), [("nothing", 1), ("in need", 2), ("everything", 1)]
+    ("evicting", "num_layers"),
+    [("nothing", 1), ("not recorded", 1), ("in need", 2), ("everything", 1)],
 )
 def test_an_allocation_that_fails_anywhere_in_a_step_skips_that_batch_and_nothing_else(
     half: str, evicting: str, num_layers: int
@@ -62,7 +63,7 @@ def test_an_allocation_that_fails_anywhere_in_a_step_skips_that_batch_and_nothin
     """In turn at every placement."""
     counts = fail_everywhere(Setting(half, evicting, num_layers))
     assert counts.placements >= counts.errors > 10
-    assert counts.evictions > counts.placements or evicting == "nothing"
+    assert counts.evictions > counts.placements or evicting in ("nothing", "not recorded")
 
 
 def test_an_operator_that_raises_midway_leaves_what_plain_torch_leaves() -> None:
