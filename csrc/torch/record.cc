@@ -36,8 +36,9 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       recordable |= write.makes_version();
     }
     const bool quiet = call.operation.quiet;
-    if (recordable && !quiet && reads_what_is_gone(call))
+    if (recordable && !quiet && reads_what_is_gone(call)) {
       call.refusal = "it reads what it overwrites";
+    }
     const bool replayable = call.records && call.refusal == nullptr && call.understood;
     if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
     FrozenCall* frozen = nullptr;
