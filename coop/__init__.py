@@ -8,7 +8,6 @@ try:
     from coop.planner import largest_batch, plan, plan_trace, record_function
     from coop.session import (
         Session,
-        Stats,
         allow_replay,
         budget,
         current_session,
@@ -19,6 +18,7 @@ try:
         pin,
         unpin,
     )
+    from coop.stats import Stats
     from coop.tracing import record
 except ImportError:
     # `python -m coop doctor` explains what is wrong, so it has to start. ("-m" is what sys.argv

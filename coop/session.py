@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +24,11 @@ from coop.profiles import CPU_PROFILE
 from coop.progress import StepCallback, StepMeter
 from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording, SourceLine
 from coop.sizes import format_bytes, parse_bytes
+from coop.stats import Stats
 from coop.trace import Header, write_recorded
 
 __all__ = [
     "Session",
-    "Stats",
     "allow_replay",
     "budget",
     "current_session",
@@ -53,47 +53,6 @@ SMALL_BYTES = 10 * 1024
 # memory, where what has to be saved after all would be outside of the budget.
 CPU_QUIET_AFTER = 0
 CUDA_QUIET_AFTER = 4
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What happened inside a budget so far. Times are estimated operator costs unless measured."""
-
-    budget_bytes: int
-    held_bytes: int
-    peak_bytes: int
-    free_bytes: int
-    largest_free_bytes: int
-    num_operators: int
-    num_replays: int
-    num_evictions: int
-    evicted_bytes: int
-    num_searches: int
-    search_ns: int
-    searched_blocks: int
-    num_forced: int
-    fragmentation: float
-    num_copies: int
-    copied_bytes: int
-    num_retries: int
-    moved_bytes: int
-    num_saves: int
-    saved_bytes: int
-    num_steps: int
-    compute_ns: float
-    replay_ns: float
-    num_records: int
-    num_values: int
-    num_blocks: int
-
-    @property
-    def overhead(self) -> float:
-        """Cost of all operators over the cost of those the program asked for."""
-        return 1 + self.replay_ns / self.compute_ns if self.compute_ns else 1.0
-
-    def as_dict(self) -> dict[str, float]:
-        """All fields by name."""
-        return asdict(self)
 
 
 class Session:

@@ -1,0 +1,48 @@
+"""What a budget has done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+__all__ = ["Stats"]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What happened inside a budget so far. Times are estimated operator costs unless measured."""
+
+    budget_bytes: int
+    held_bytes: int
+    peak_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    num_operators: int
+    num_replays: int
+    num_evictions: int
+    evicted_bytes: int
+    num_searches: int
+    search_ns: int
+    searched_blocks: int
+    num_forced: int
+    fragmentation: float
+    num_copies: int
+    copied_bytes: int
+    num_retries: int
+    moved_bytes: int
+    num_saves: int
+    saved_bytes: int
+    num_steps: int
+    compute_ns: float
+    replay_ns: float
+    num_records: int
+    num_values: int
+    num_blocks: int
+
+    @property
+    def overhead(self) -> float:
+        """Cost of all operators over the cost of those the program asked for."""
+        return 1 + self.replay_ns / self.compute_ns if self.compute_ns else 1.0
+
+    def as_dict(self) -> dict[str, float]:
+        """All fields by name."""
+        return asdict(self)
