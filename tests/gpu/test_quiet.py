@@ -6,7 +6,7 @@ from tests.gpu.programs import needs_gpu, run
 
 pytestmark = needs_gpu
 
-# Six batches that fit and are quiet from the fourth on, then larger ones that do not.
+# Six batches that fit and are quiet from the fifth on, then larger ones that do not.
 TRAINING = """
 import hashlib
 def train():
