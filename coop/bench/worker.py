@@ -46,6 +46,8 @@ _COUNTS = (
     "copied_bytes",
     "num_retries",
     "moved_bytes",
+    "num_saves",
+    "saved_bytes",
 )
 
 

@@ -129,7 +129,8 @@ Bytes Core::place_lowest(Value* value, Bytes bytes) {
 Bytes Core::place_or_evict(Value* value, Bytes bytes, Side side) {
   Bytes offset = arena_.place(value, bytes, side);
   if (offset != Arena::kNowhere) return offset;
-  if (quiet_) end_quiet();
+  if (is_quiet()) end_quiet();
+  quiet_steps_ = -1;
   // No window can do better than everything that is free or evictable.
   do {
     const Window window = choose(bytes);
@@ -164,12 +165,7 @@ void Core::evict_window(const Window& window) {
 
 void Core::evict_value(Value* value) {
   COOP_ASSERT(value->is_evictable() && value->locks == 0);
-  if (value->is_unsaved()) {
-    host_->save(*value->record, *value);
-    value->record->kind = Record::Kind::kSaved;
-    ++stats_.num_saves;
-    stats_.saved_bytes += value->bytes;
-  }
+  if (value->is_unsaved()) save(value);
   ++stats_.num_evictions;
   stats_.evicted_bytes += value->bytes;
   emit(EventKind::kEvict, value);

@@ -140,7 +140,7 @@ class Core {
 
   // The last steps needed no search, so this one is expected to need none, and the host need not
   // make records. If it does need one, what was not recorded is saved when it is evicted.
-  bool is_quiet() const { return quiet_; }
+  bool is_quiet() const { return config_.quiet_after > 0 && quiet_steps_ >= quiet_after_; }
 
   // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
@@ -300,7 +300,7 @@ class Core {
   void leave_unrecorded(Value* value);
   bool is_unrecorded(const Value* value) const;
   void record_saving(Value* value);
-  void count_step();
+  void save(Value* value);
   void end_quiet();
 
   // materializer (materialize.cc)
@@ -349,7 +349,7 @@ class Core {
   Bytes alternating_bytes_ = kNoAlternation;  // from this size on, at the ends in turn
   Side next_end_ = Side::kRight;
 
-  std::pmr::monotonic_buffer_resource pages_{kLargePageBytes, large_pages()};
+  Pages pages_;
   std::pmr::deque<Value> values_{&pages_};
   Neighbourhoods neighbourhoods_{&pages_};
   std::vector<Value*> unused_values_;
@@ -368,10 +368,8 @@ class Core {
   size_t num_joined_ = 0;              // of them, the first ones
   bool all_sets_changed_ = false;      // too many to list
 
-  bool quiet_ = false;
-  int64_t quiet_steps_ = 0;   // without a search, up to now
-  int64_t quiet_after_ = 0;   // so many
-  int64_t num_searches_ = 0;  // before this step
+  int64_t quiet_steps_ = 0;  // in a row, without a search; -1 in one with a search
+  int64_t quiet_after_ = 0;  // so many
 
   int64_t step_ = 0;
   int64_t step_begin_serial_ = 0;

@@ -98,6 +98,8 @@ struct alignas(64) Value {
 
   bool is_resident() const { return offset != Arena::kNowhere; }
   bool is_root() const { return record == nullptr; }
+  // A root that no end of a quiet step makes evictable.
+  bool stays() const { return is_root() && !unrecorded; }
   // With a record, but not of an operator: its bytes are not saved yet.
   bool is_unsaved() const;
   // What is written becomes another value, and this one is brought back if need be.

@@ -319,7 +319,7 @@ void Core::end_step(bool boundary) {
   }
   if (!boundary) return;
   ++step_;
-  count_step();
+  ++quiet_steps_;
   events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, origin_);
   COOP_DEBUG_ASSERT(is_valid());
 }
@@ -338,7 +338,7 @@ bool Core::evict(Storage* storage) {
 }
 
 void Core::evict_all() {
-  if (quiet_) end_quiet();
+  if (is_quiet()) end_quiet();
   std::vector<Value*> values;
   for_each_block([&](const Block& block) {
     if (!block.is_free() && block.value->is_evictable() && block.value->locks == 0) {
@@ -379,7 +379,7 @@ void Core::make_root(Storage* storage) {
 
 void Core::make_gradient(Storage* storage) {
   Value* value = storage->value;
-  if (!value->is_resident() || (value->is_root() && !value->unrecorded)) return;
+  if (!value->is_resident() || value->stays()) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
   if (config_.last_resort && stats_.num_evictions > 0 && is_movable(value) && host_->may_move()) {

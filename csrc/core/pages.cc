@@ -9,6 +9,8 @@ namespace coop {
 
 namespace {
 
+constexpr size_t kLargePageBytes = size_t{1} << 21;
+
 class LargePages final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t) override {
     const size_t whole = (bytes + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
@@ -23,11 +25,16 @@ class LargePages final : public std::pmr::memory_resource {
   }
 };
 
-}  // namespace
-
 std::pmr::memory_resource* large_pages() {
   static LargePages instance;
   return &instance;
 }
+
+// What the library keeps beside the memory that it hands out: the first page is to hold both.
+constexpr size_t kOwnBytes = 64;
+
+}  // namespace
+
+Pages::Pages() : monotonic_buffer_resource(kLargePageBytes - kOwnBytes, large_pages()) {}
 
 }  // namespace coop

@@ -7,9 +7,10 @@
 
 namespace coop {
 
-constexpr size_t kLargePageBytes = size_t{1} << 21;
-
-// Whole large pages, or what is as large.
-std::pmr::memory_resource* large_pages();
+// Takes no memory back before its end.
+class Pages final : public std::pmr::monotonic_buffer_resource {
+ public:
+  Pages();
+};
 
 }  // namespace coop

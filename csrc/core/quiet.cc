@@ -12,7 +12,7 @@ void Core::leave_unrecorded(Value* value) {
   // What an optimizer makes stays (Rule 11), and small values do anyway.
   if (value->record != nullptr || value->arena != &arena_ || step_begin_serial_ > 0) return;
   value->unrecorded = true;
-  if (!quiet_) record_saving(value);
+  if (!is_quiet()) record_saving(value);
 }
 
 // Made in this step or the one before: what has survived a whole step is a root (Rule 11).
@@ -24,7 +24,6 @@ bool Core::is_unrecorded(const Value* value) const {
 void Core::record_saving(Value* value) {
   COOP_DEBUG_ASSERT(value->record == nullptr && value->is_resident());
   value->unrecorded = false;
-  if (value->storage != nullptr && value->storage->exposed) return;
   Record* record = host_->new_saving_record(*value);
   record->kind = Record::Kind::kUnsaved;
   record->outputs.assign(1, nullptr);
@@ -34,19 +33,18 @@ void Core::record_saving(Value* value) {
   refresh(value);
 }
 
-// A step has ended.
-void Core::count_step() {
-  const bool searched = num_searches_ != stats_.num_searches;
-  num_searches_ = stats_.num_searches;
-  quiet_steps_ = searched ? 0 : quiet_steps_ + 1;
-  quiet_ = config_.quiet_after > 0 && quiet_steps_ >= quiet_after_;
+// It is about to be evicted.
+void Core::save(Value* value) {
+  host_->save(*value->record, *value);
+  value->record->kind = Record::Kind::kSaved;
+  ++stats_.num_saves;
+  stats_.saved_bytes += value->bytes;
 }
 
 // It does not fit. The more often that happens, the longer it takes to be quiet again.
 void Core::end_quiet() {
   constexpr int64_t kMost = 1 << 20;
-  quiet_ = false;
-  quiet_steps_ = 0;
+  quiet_steps_ = -1;
   quiet_after_ = std::min(2 * quiet_after_, kMost);
   for_each_block([&](const Block& block) {
     if (!block.is_free() && is_unrecorded(block.value)) record_saving(block.value);

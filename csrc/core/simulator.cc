@@ -333,7 +333,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
       break;
     case TraceEntry::Kind::kMakeRoot: {
       Storage* gradient = storage(entry.storage);
-      if (gradient->value->is_root() && !gradient->value->unrecorded) break;
+      if (gradient->value->stays()) break;
       try {
         core_.materialize(gradient);
       } catch (const OutOfBudget&) {
@@ -344,7 +344,7 @@ void Simulator::apply(const Trace& trace, const TraceEntry& entry) {
     }
     case TraceEntry::Kind::kLeaf: {
       Storage* leaf = storage(entry.storage);
-      if (leaf->value->is_root() && !leaf->value->unrecorded) break;
+      if (leaf->value->stays()) break;
       try {
         core_.materialize(leaf);
       } catch (const OutOfBudget&) {

@@ -93,7 +93,7 @@ class RecordPool {
   void take_back(FrozenCall* memory) { unused_.push_back(memory); }
 
  private:
-  std::pmr::monotonic_buffer_resource pages_{kLargePageBytes, large_pages()};
+  Pages pages_;
   std::vector<FrozenCall*> unused_;
 };
 

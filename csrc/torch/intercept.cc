@@ -470,8 +470,7 @@ void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation)
       if (storage != nullptr && recorder_ != nullptr) {
         recorder_->stored(storage, /*gradient=*/tensor == gradient);
       }
-      if (storage == nullptr) continue;
-      if (storage->value->is_root() && !storage->value->unrecorded) continue;
+      if (storage == nullptr || storage->value->stays()) continue;
       try {
         core_.materialize(storage);
       } catch (const OutOfBudget&) {
