@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/prefetch.h"
 #include "core/types.h"
 
 namespace coop {
@@ -39,7 +40,6 @@ struct Block {
 class BlockMap {
  public:
   static constexpr int kChunkBlocks = 64;
-  static constexpr int kAhead = 8;
 
   // An array for every field: a search reads three of them, and its arithmetic is done for several
   // blocks at once.
@@ -104,12 +104,15 @@ class BlockMap {
   // Calls f(value, cost, last_access) for every held block, which may change both.
   template <typename F>
   void rescore(F&& f) {
-    for (Entry& entry : directory_) {
-      Chunk& chunk = *entry.chunk;
+    for (size_t c = 0; c < directory_.size(); ++c) {
+      Chunk& chunk = *directory_[c].chunk;
+      // All of it has long left the caches, as have the values that `f` looks at: so the values are
+      // asked for a chunk ahead, and that chunk itself before.
+      if (c + 2 < directory_.size()) prefetch_range(directory_[c + 2].chunk.get(), sizeof(Chunk));
+      const Chunk* next = c + 1 < directory_.size() ? directory_[c + 1].chunk.get() : nullptr;
       chunk.num_candidates = 0;
       for (int i = 0; i < chunk.count; ++i) {
-        // `f` looks at the values, which have long left the caches.
-        if (i + kAhead < chunk.count) __builtin_prefetch(chunk.values[i + kAhead]);
+        if (next != nullptr && i < next->count) __builtin_prefetch(next->values[i]);
         if (!chunk.is_free(i)) f(chunk.values[i], chunk.costs[i], chunk.last_accesses[i]);
         chunk.num_candidates += chunk.costs[i] != kBarrier;
       }

@@ -266,6 +266,7 @@ class Core {
   void join(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);
+  void find_beside(BesideSets& beside);
   void set_changed(int32_t node);
   bool mark_beside_changed();
   void mark_stale(Value* value, Stale what) {

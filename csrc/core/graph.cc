@@ -22,7 +22,7 @@ Value* Core::new_value(Bytes bytes) {
   } else {
     value = unused_values_.back();
     unused_values_.pop_back();
-    if (!unused_values_.empty()) prefetch_for_write(unused_values_.back(), sizeof(Value));
+    if (!unused_values_.empty()) prefetch_range(unused_values_.back(), sizeof(Value));
     const int32_t id = value->id;
     new (value) Value;
     value->id = id;
@@ -58,7 +58,7 @@ Storage* Core::new_storage(Bytes bytes, Value* value) {
   } else {
     storage = unused_storages_.back();
     unused_storages_.pop_back();
-    if (!unused_storages_.empty()) prefetch_for_write(unused_storages_.back(), sizeof(Storage));
+    if (!unused_storages_.empty()) prefetch_range(unused_storages_.back(), sizeof(Storage));
     new (storage) Storage;
   }
   storage->core = this;
@@ -147,7 +147,7 @@ void Core::destroy_doomed() {
   while (!doomed_.empty()) {
     Value* value = doomed_.back();
     doomed_.pop_back();
-    if (value->record != nullptr) prefetch_for_write(value->record, kUnlinkedBytes);
+    if (value->record != nullptr) prefetch_range(value->record, kUnlinkedBytes);
     if (value->is_resident()) free_block(value);
     if (value->is_absent()) present(value);
     Record* record = drop_record(value);

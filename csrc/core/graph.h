@@ -40,13 +40,14 @@ struct Edge {
 };
 
 // The evicted neighbourhoods beside a value, by any node of each. Sets unite and change their sums
-// all the time, and a node still finds its set.
+// all the time, and a node still finds its set. The rest of the array is nodes of no set, so that
+// all of it can be summed.
 struct BesideSets {
   static constexpr int8_t kMost = 6;
   static constexpr int8_t kMany = kMost + 1;  // too many to list: the graph has to be walked
 
   int8_t count = 0;
-  int32_t nodes[kMost];
+  int32_t nodes[kMost] = {};
 };
 
 // Blocks are read by searches only, and to find one takes a while: what operators change of them is

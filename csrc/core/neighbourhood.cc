@@ -1,5 +1,6 @@
 #include "core/neighbourhood.h"
 
+#include <limits>
 #include <utility>
 
 namespace coop {
@@ -9,6 +10,7 @@ int32_t Neighbourhoods::add(const Value* member, Cost cost) {
   if (unused_.empty()) {
     node = static_cast<int32_t>(nodes_.size());
     nodes_.emplace_back();
+    costs_.emplace_back();
   } else {
     node = unused_.back();
     unused_.pop_back();
@@ -17,17 +19,16 @@ int32_t Neighbourhoods::add(const Value* member, Cost cost) {
   fresh.parent = node;
   fresh.next = node;
   fresh.num_members = 1;
-  fresh.cost = cost;
   fresh.member = member;
+  costs_[node] = cost;
   return node;
 }
 
 void Neighbourhoods::remove(int32_t node, Cost cost) {
   nodes_[node].member = nullptr;
   const int32_t root = find(node);
-  Node& set = nodes_[root];
-  set.cost -= cost;
-  if (--set.num_members > 0) return;
+  costs_[root] -= cost;
+  if (--nodes_[root].num_members > 0) return;
   int32_t member = root;
   do {
     const int32_t next = nodes_[member].next;
@@ -44,7 +45,7 @@ void Neighbourhoods::unite(int32_t a, int32_t b) {
   Node& into = nodes_[a];
   Node& from = nodes_[b];
   from.parent = a;
-  into.cost += from.cost;
+  costs_[a] += std::exchange(costs_[b], std::numeric_limits<Cost>::quiet_NaN());
   into.num_members += from.num_members;
   std::swap(into.next, from.next);
 }

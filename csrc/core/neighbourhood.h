@@ -8,6 +8,7 @@
 #include <memory_resource>
 #include <vector>
 
+#include "core/prefetch.h"
 #include "core/types.h"
 
 namespace coop {
@@ -16,7 +17,11 @@ struct Value;
 
 class Neighbourhoods {
  public:
-  explicit Neighbourhoods(std::pmr::memory_resource* memory) : nodes_(memory) {}
+  static constexpr int32_t kNone = 0;  // a node of a set that costs nothing and stays alone
+
+  explicit Neighbourhoods(std::pmr::memory_resource* memory) : nodes_(memory), costs_(memory) {
+    add(nullptr, 0);
+  }
 
   // A new set of one member; returns its node.
   int32_t add(const Value* member, Cost cost);
@@ -30,7 +35,11 @@ class Neighbourhoods {
     }
     return node;
   }
-  Cost cost(int32_t root) const { return nodes_[root].cost; }
+  // Not a number for a node that is not its set's root any more: who remembers several nodes sums
+  // their costs, and finds the roots only if that is none.
+  Cost cost(int32_t node) const { return costs_[node]; }
+  // Asks for all costs at once, for a pass that needs most of them.
+  void prefetch_costs() const { prefetch_range(costs_.data(), costs_.size() * sizeof(Cost)); }
   int32_t num_members(int32_t root) const { return nodes_[root].num_members; }
 
   // Calls f(member, or null where one has left) for the nodes of the set, until that is false.
@@ -54,7 +63,7 @@ class Neighbourhoods {
   }
   bool first_in_round(int32_t root);
 
-  size_t num_nodes() const { return nodes_.size() - unused_.size(); }
+  size_t num_nodes() const { return nodes_.size() - unused_.size() - 1; }
 
  private:
   struct Node {
@@ -62,13 +71,11 @@ class Neighbourhoods {
     int32_t num_members = 0;  // of the set, at its root
     int32_t next = 0;         // ring of all nodes of the set, so that an empty set can be recycled
     uint32_t round = 0;
-    Cost cost = 0;
     const Value* member = nullptr;  // null when it has left
   };
 
-  static_assert(sizeof(Node) == 32, "two in a cache line");
-
   std::pmr::vector<Node> nodes_;
+  std::pmr::vector<Cost> costs_;  // of the nodes' sets; on their own, so that few lines hold them
   std::vector<int32_t> unused_;
   uint32_t round_ = 0;
 };

@@ -1,6 +1,8 @@
 // What it would cost to evict a value: evicted values join sets, and the blocks beside those are
 // told before a search.
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "core/check.h"
@@ -95,20 +97,20 @@ void Core::add_beside(Value* value, int32_t node) {
   for (int8_t i = 0; i < beside.count; ++i) {
     if (neighbourhoods_.find(beside.nodes[i]) == set) return;
   }
-  if (beside.count == BesideSets::kMost) {
-    // Some may have become one since.
-    std::sort(beside.nodes, beside.nodes + beside.count, [&](int32_t a, int32_t b) {
-      return neighbourhoods_.find(a) < neighbourhoods_.find(b);
-    });
-    beside.count =
-        static_cast<int8_t>(std::unique(beside.nodes, beside.nodes + beside.count,
-                                        [&](int32_t a, int32_t b) {
-                                          return neighbourhoods_.find(a) == neighbourhoods_.find(b);
-                                        }) -
-                            beside.nodes);
-  }
+  if (beside.count == BesideSets::kMost) find_beside(beside);
   if (beside.count < BesideSets::kMost) beside.nodes[beside.count] = node;
   ++beside.count;
+}
+
+// The roots of the sets, each once: some may have become one.
+void Core::find_beside(BesideSets& beside) {
+  int32_t* end = beside.nodes;
+  for (int8_t i = 0; i < beside.count; ++i) {
+    const int32_t set = neighbourhoods_.find(beside.nodes[i]);
+    if (std::find(beside.nodes, end, set) == end) *end++ = set;
+  }
+  beside.count = static_cast<int8_t>(end - beside.nodes);
+  std::fill(end, std::end(beside.nodes), Neighbourhoods::kNone);
 }
 
 void Core::set_changed(int32_t node) {
@@ -198,6 +200,7 @@ void Core::update_blocks() {
 
 // The same for all blocks, in their order.
 void Core::rescore_blocks() {
+  neighbourhoods_.prefetch_costs();
   arena_.rescore([&](Value* value, Cost& cost, double& last_access) {
     const uint8_t stale = value->stale;
     if (stale != 0) {
@@ -221,7 +224,7 @@ Cost Core::candidate_cost(Value* value, uint8_t stale) {
   if (value->late) return moving_cost(value);
   if ((stale & kStaleSets) != 0) {
     // Asks the graph anew.
-    value->beside.count = 0;
+    value->beside = {};
     for_each_neighbour(value, [&](Value* neighbour) {
       if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
     });
@@ -232,14 +235,17 @@ Cost Core::candidate_cost(Value* value, uint8_t stale) {
 Cost Core::score_cost(Value* value) {
   BesideSets& beside = value->beside;
   if (beside.count == BesideSets::kMany) return neighbourhood_cost(value, false);
-  Cost sum = value->cost;
-  for (int8_t i = 0; i < beside.count; ++i) {
-    const int32_t set = beside.nodes[i] = neighbourhoods_.find(beside.nodes[i]);
-    bool is_new = true;  // some may have become one since
-    for (int8_t k = 0; k < i; ++k) is_new &= beside.nodes[k] != set;
-    sum += is_new ? neighbourhoods_.cost(set) : 0;
-  }
-  return sum;
+  auto sum = [&] {
+    Cost sum = value->cost;
+    for (const int32_t node : beside.nodes) sum += neighbourhoods_.cost(node);
+    return sum;
+  };
+  // Nothing here hangs on how many there are or what they say, which nobody could foresee.
+  const Cost cost = sum();
+  if (!std::isnan(cost)) [[likely]]
+    return cost;
+  find_beside(beside);
+  return sum();
 }
 
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {

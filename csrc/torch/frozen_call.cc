@@ -18,10 +18,10 @@ void FrozenCall::prefetch(const void* memory) {
   constexpr size_t kTensors = offsetof(FrozenCall, tensors);
   constexpr size_t kDimensions = offsetof(FrozenCall, dimensions);
 #pragma GCC diagnostic pop
-  prefetch_for_write(begin, 192);
-  prefetch_for_write(begin + kOp, 192);  // and the first arguments
-  prefetch_for_write(begin + kTensors, 192);
-  prefetch_for_write(begin + kDimensions, 128);
+  prefetch_range(begin, 192);
+  prefetch_range(begin + kOp, 192);  // and the first arguments
+  prefetch_range(begin + kTensors, 192);
+  prefetch_range(begin + kDimensions, 128);
 }
 
 FrozenCall* RecordPool::make(const c10::OperatorHandle& op) {

@@ -143,7 +143,7 @@ void Engine::find_storages(Call& call) {
       continue;
     }
     // begin() will lock it.
-    prefetch_for_write(entry.storage->value, sizeof(Value));
+    prefetch_range(entry.storage->value, sizeof(Value));
     entry.shared = entry.storage->exposed;
     call.storages.push_back(entry.storage);
   }
