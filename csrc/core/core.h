@@ -264,6 +264,8 @@ class Core {
   void absent(Value* value);
   void join_sets();
   void join(Value* value);
+  static bool is_wanted(const Value* value);
+  void wake(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);
   void find_beside(BesideSets& beside);
@@ -387,7 +389,7 @@ class Core {
   std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
   std::vector<Value*> to_evict_;  // scratch of evict_window()
   std::vector<Value*> to_move_;   // the same
-  std::vector<Value*> walked_;    // scratch of exact_neighbourhood()
+  std::vector<Value*> walked_;    // scratch of exact_neighbourhood() and wake()
   struct Hidden {
     BlockMap::Position position;
     Cost cost;

@@ -75,6 +75,8 @@ struct alignas(64) Value {
   bool is_candidate = false;  // its block has a score: a window may contain it
   bool gradient = false;      // a root, but while it is being accumulated it may move
   bool late = false;          // made in a backward pass: moved rather than evicted
+  bool dormant = false;       // evicted, but nothing that is evicted is recomputed from it, and it
+                              // is no storage's content
   bool unrecorded = false;    // a root, because it was made in a quiet step
 
   // With that one, what an operator that reads or makes it touches.

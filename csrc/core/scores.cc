@@ -12,20 +12,58 @@ namespace coop {
 
 namespace {
 
-// Calls f(neighbour) for the values that are recomputed from `value` or from which it is. Roots are
-// never evicted, so they are nobody's neighbours.
+// Roots are never evicted, so they are nobody's neighbours.
 template <typename F>
-void for_each_neighbour(const Value* value, F&& f) {
-  if (value->record != nullptr) {
-    for (Edge& edge : value->record->inputs) {
-      if (edge.value->record != nullptr) f(edge.value);
-    }
+void for_each_source(const Value* value, F&& f) {
+  if (value->record == nullptr) return;
+  for (Edge& edge : value->record->inputs) {
+    if (edge.value->record != nullptr) f(edge.value);
   }
+}
+
+template <typename F>
+void for_each_result(const Value* value, F&& f) {
   for (Edge* edge = value->users; edge != nullptr; edge = edge->next) {
     for (Value* output : edge->record->outputs) {
       if (output != nullptr) f(output);
     }
   }
+}
+
+// Calls f(neighbour) for the values from which `value` is recomputed, and for those that are
+// recomputed from it.
+template <typename F>
+void for_each_neighbour(const Value* value, F&& f) {
+  for_each_source(value, f);
+  for_each_result(value, f);
+}
+
+// A dormant value is recomputed only when something that was made from it has been evicted, and
+// what is dearer to the byte than `source` will stay when that one goes.
+bool is_left_out(const Value* value, const Value* source) {
+  constexpr double kDearer = 2;
+  return value->dormant && value->cost * static_cast<double>(source->bytes) >
+                               kDearer * source->cost * static_cast<double>(value->bytes);
+}
+
+// Calls f(neighbour) for those that a score counts. Of many that are left out one will be wanted,
+// so that many count.
+template <typename F>
+void for_each_counted(const Value* value, F&& f) {
+  constexpr int kFew = 8;
+  for_each_source(value, f);
+  int num_left_out = 0;
+  for_each_result(value, [&](Value* result) {
+    if (is_left_out(result, value)) {
+      ++num_left_out;
+    } else {
+      f(result);
+    }
+  });
+  if (num_left_out <= kFew) return;
+  for_each_result(value, [&](Value* result) {
+    if (is_left_out(result, value)) f(result);
+  });
 }
 
 }  // namespace
@@ -62,15 +100,52 @@ void Core::join_sets() {
 
 void Core::join(Value* value) {
   if (value == nullptr) return;
+  value->dormant = goes_further() && !is_wanted(value);
   value->neighbourhood = neighbourhoods_.add(value, value->cost);
-  for_each_neighbour(value, [&](Value* neighbour) {
-    if (neighbour->neighbourhood >= 0) {
-      neighbourhoods_.unite(value->neighbourhood, neighbour->neighbourhood);
+  for_each_source(value, [&](Value* source) {
+    if (source->neighbourhood >= 0) {
+      if (!value->dormant && source->dormant) wake(source);
+      neighbourhoods_.unite(value->neighbourhood, source->neighbourhood);
+    } else if (is_left_out(value, source)) {
+      mark_stale(source, kStaleSets);  // there may be many by now
     } else {
-      add_beside(neighbour, value->neighbourhood);
+      add_beside(source, value->neighbourhood);
+    }
+  });
+  for_each_result(value, [&](Value* result) {
+    if (result->neighbourhood >= 0) {
+      neighbourhoods_.unite(value->neighbourhood, result->neighbourhood);
+    } else {
+      add_beside(result, value->neighbourhood);
     }
   });
   set_changed(value->neighbourhood);
+}
+
+// Whether it will be recomputed: for its own storage, or for what has been evicted.
+bool Core::is_wanted(const Value* value) {
+  bool wanted = value->storage != nullptr;
+  for_each_result(value, [&](const Value* result) {
+    wanted |= result->neighbourhood >= 0 && !result->dormant;
+  });
+  return wanted;
+}
+
+// Something that was made from it has been evicted: it is wanted, as is what it is made from.
+void Core::wake(Value* value) {
+  walked_.assign(1, value);
+  while (!walked_.empty()) {
+    Value* woken = walked_.back();
+    walked_.pop_back();
+    if (!std::exchange(woken->dormant, false)) continue;
+    for_each_source(woken, [&](Value* source) {
+      if (source->neighbourhood < 0) {
+        mark_stale(source, kStaleSets);
+      } else if (source->dormant) {
+        walked_.push_back(source);
+      }
+    });
+  }
 }
 
 // The value has bytes again, or is about to be destroyed.
@@ -81,6 +156,7 @@ void Core::present(Value* value) {
     refresh(value);
     return;
   }
+  value->dormant = false;
   neighbourhoods_.remove(value->neighbourhood, value->record->cost);
   set_changed(std::exchange(value->neighbourhood, Value::kNoSet));
   // It may have been all that lay between them and its set.
@@ -225,7 +301,7 @@ Cost Core::candidate_cost(Value* value, uint8_t stale) {
   if ((stale & kStaleSets) != 0) {
     // Asks the graph anew.
     value->beside = {};
-    for_each_neighbour(value, [&](Value* neighbour) {
+    for_each_counted(value, [&](Value* neighbour) {
       if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
     });
   }
@@ -253,7 +329,7 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   join_sets();
   Cost sum = value->record->cost;
   neighbourhoods_.begin_round();
-  for_each_neighbour(value, [&](Value* neighbour) {
+  for_each_counted(value, [&](Value* neighbour) {
     if (neighbour->neighbourhood < 0) return;
     const int32_t set = neighbourhoods_.find(neighbour->neighbourhood);
     if (neighbourhoods_.first_in_round(set)) sum += neighbourhoods_.cost(set);
@@ -262,7 +338,7 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
 }
 
 // DTR's e*: evicted ancestors through evicted ancestors, evicted descendants likewise; but for late
-// values, as in the sets.
+// values, as in the sets, and for what a score does not count.
 Cost Core::exact_neighbourhood(const Value* value) {
   const int64_t mark = ++mark_;
   Cost sum = value->record->cost;
@@ -280,22 +356,12 @@ Cost Core::exact_neighbourhood(const Value* value) {
     neighbour->mark = mark;
     walked_.push_back(neighbour);
   };
-  auto visit_inputs = [&](const Value* of) {
-    for (const Edge& edge : of->record->inputs) visit(edge.value);
-  };
-  auto visit_users = [&](const Value* of) {
-    for (Edge* edge = of->users; edge != nullptr; edge = edge->next) {
-      for (Value* output : edge->record->outputs) {
-        if (output != nullptr) visit(output);
-      }
-    }
-  };
   size_t next = 0;
-  visit_inputs(value);
-  for (; next < walked_.size(); ++next) visit_inputs(walked_[next]);
+  for_each_source(value, visit);
+  for (; next < walked_.size(); ++next) for_each_source(walked_[next], visit);
   next = walked_.size();
-  visit_users(value);
-  for (; next < walked_.size(); ++next) visit_users(walked_[next]);
+  for_each_counted(value, visit);
+  for (; next < walked_.size(); ++next) for_each_result(walked_[next], visit);
   return sum;
 }
 
