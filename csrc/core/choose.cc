@@ -9,6 +9,7 @@ namespace coop {
 
 Window Core::choose(Bytes bytes) {
   const int64_t begin_ns = now_ns();
+  spared_.clear();
   int64_t num_looked = 0;
   Window window = next_best(bytes, &num_looked);
   if (window.empty()) {
@@ -94,7 +95,10 @@ Window Core::search(Bytes bytes) {
   } else {
     window = search_.cheapest_block(arena_.blocks(), config_.policy == Policy::kDte, clock_);
   }
-  if (goes_further() && config_.window && window.score > kOneScore) window = look_again(bytes);
+  if (goes_further() && config_.window) {
+    if (window.score > kOneScore) window = look_again(bytes);
+    window = spare_dear(bytes, window);
+  }
   show_locked();
   return window;
 }
@@ -110,6 +114,68 @@ Window Core::look_again(Bytes bytes) {
   });
   all_sets_changed_ = true;  // these are not kept up to date
   return search_.cheapest_window(arena_.blocks(), bytes, clock_, config_.excess);
+}
+
+// A large window evicts whatever lies between cheap values, and to move a value aside takes two
+// passes over its bytes, which is less than most operators take. So where a window is dear, another
+// one is looked for that moves what is dearer to the byte than the window was.
+Window Core::spare_dear(Bytes bytes, const Window& window) {
+  // A look at all blocks should not be for less than so many of them.
+  constexpr int64_t kBlocksPerValue = 64;
+  constexpr Cost kDear = 4;
+  const BlockMap& blocks = arena_.blocks();
+  int64_t num_values = 0;
+  Bytes room = 0;
+  for_each_block_in(window, [&](const Block& block) {
+    num_values += !block.is_free();
+    if (block.cost >= 0) room += block.bytes;
+  });
+  if (num_values < 2 || num_values * kBlocksPerValue < blocks.size() || !host_->may_move()) {
+    return window;
+  }
+  const Cost cost = window_cost(window);
+  if (cost < kDear * copying_cost(room)) return window;
+
+  double staleness = 0;
+  int64_t num_candidates = 0;
+  for_each_block([&](const Block& block) {
+    if (block.is_free() || block.cost == kBarrier) return;
+    staleness += clock_ - block.last_access + 1;
+    ++num_candidates;
+  });
+  staleness /= static_cast<double>(num_candidates);
+  const double price = static_cast<double>(window.score) / static_cast<double>(room);
+  marked_.clear();
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    for (int i = 0; i < blocks.chunk(c).count; ++i) {
+      const Block block = blocks.chunk(c).block(i);
+      if (block.is_free() || block.cost == kBarrier || block.cost < 0) continue;
+      const double own_score = score(block.cost, block.last_access, clock_);
+      if (own_score <= price * static_cast<double>(block.bytes)) continue;
+      // The copy is made now, for room that will be wanted as long as values mostly are.
+      const Cost copying = copying_cost(block.bytes);
+      marked_.push_back({{c, i}, block.cost});
+      arena_.set_cost({c, i}, -copying * (clock_ - block.last_access + 1) / staleness);
+    }
+  }
+  const Window other = search_.cheapest_window(blocks, bytes, clock_, config_.excess, false);
+  stats_.searched_blocks += blocks.size();
+  Bytes other_room = 0;
+  for_each_block_in(other, [&](const Block& block) {
+    if (block.cost >= 0) other_room += block.bytes;
+  });
+  const bool better = !other.empty() &&
+                      window_key(other.score, other_room, config_.excess) <
+                          window_key(window.score, room, config_.excess) &&
+                      window_cost(other) < cost;
+  for (const Marked& marked : marked_) {
+    const Block block = blocks.at(marked.position);
+    if (better && other.contains(block.offset)) spared_.push_back(block.value);
+    arena_.set_cost(marked.position, marked.cost);
+  }
+  if (!better) return window;
+  search_.forget(bytes);  // the others that it found would evict such values
+  return other;
 }
 
 // Nothing fits as long as late values stay: those that are resident are evicted as all others from
@@ -148,7 +214,7 @@ void Core::hide_locked() {
 }
 
 void Core::show_locked() {
-  for (const Hidden& hidden : hidden_) arena_.set_cost(hidden.position, hidden.cost);
+  for (const Marked& hidden : hidden_) arena_.set_cost(hidden.position, hidden.cost);
 }
 
 }  // namespace coop

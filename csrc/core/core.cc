@@ -148,17 +148,13 @@ void Core::evict_window(const Window& window) {
   const bool may_move = host_->may_move();
   to_evict_.clear();
   to_move_.clear();
-  const BlockMap& blocks = arena_.blocks();
-  BlockMap::Position position = blocks.find(window.begin);
-  for (;;) {
-    const Block& block = blocks.at(position);
-    if (block.offset >= window.end) break;
-    if (!block.is_free()) {
-      (may_move && block.value->late ? to_move_ : to_evict_).push_back(block.value);
-    }
-    if (!blocks.has_next(position)) break;
-    position = blocks.next(position);
-  }
+  auto spared = spared_.begin();  // in the order of their addresses, too
+  for_each_block_in(window, [&](const Block& block) {
+    if (block.is_free()) return;
+    const bool is_spared = spared != spared_.end() && *spared == block.value;
+    spared += is_spared;
+    (may_move && (block.value->late || is_spared) ? to_move_ : to_evict_).push_back(block.value);
+  });
   for (Value* value : to_evict_) evict_value(value);
   pack(to_move_);
 }

@@ -176,6 +176,18 @@ class Core {
     }
   }
 
+  template <typename F>
+  void for_each_block_in(const Window& window, F&& f) const {
+    if (window.empty()) return;
+    const BlockMap& blocks = arena_.blocks();
+    BlockMap::Position position = blocks.find(window.begin);
+    while (window.contains(blocks.at(position).offset)) {
+      f(blocks.at(position));
+      if (!blocks.has_next(position)) return;
+      position = blocks.next(position);
+    }
+  }
+
   // Live storages in order of their slots.
   template <typename F>
   void for_each_storage(F&& f) const {
@@ -223,6 +235,11 @@ class Core {
   Window rescored(const RankedWindow& ranked, Bytes bytes, Bytes* room, int64_t* num_looked);
   Window search(Bytes bytes);
   Window look_again(Bytes bytes);
+  Window spare_dear(Bytes bytes, const Window& window);
+  // To copy so many bytes: a launch, and to read and write them, by what operators have cost.
+  Cost copying_cost(Bytes bytes) const {
+    return least_cost_ + 2 * least_byte_cost_ * static_cast<double>(bytes);
+  }
   bool protects_late() const { return goes_further() && config_.window; }
   bool unprotect_late();
   void hide_locked();
@@ -289,6 +306,8 @@ class Core {
   static Cost moving_cost(const Value* value) { return -std::max(value->cost, 1.0); }
   bool scores_are_right();
   Cost exact_neighbourhood(const Value* value);
+  Cost sets_cost(const Value* value);
+  Cost window_cost(const Window& window);
 
   // operators (operators.cc)
   void prepare_writes(Operation& operation);
@@ -346,6 +365,9 @@ class Core {
   EventLog events_;
   Stats stats_;
   double clock_ = 0;
+  // Of all operators with a record: about what a launch takes, and to write a byte.
+  Cost least_cost_ = std::numeric_limits<Cost>::infinity();
+  Cost least_byte_cost_ = std::numeric_limits<Cost>::infinity();
   Origin origin_;
   int64_t fail_in_ = 0;
   bool failed_ = false;                       // the last failure was such a one
@@ -389,12 +411,14 @@ class Core {
   std::vector<Value*> doomed_;    // to be destroyed by destroy_doomed()
   std::vector<Value*> to_evict_;  // scratch of evict_window()
   std::vector<Value*> to_move_;   // the same
+  std::vector<Value*> spared_;    // of the window that was chosen: moved, not evicted
   std::vector<Value*> walked_;    // scratch of exact_neighbourhood() and wake()
-  struct Hidden {
+  struct Marked {
     BlockMap::Position position;
     Cost cost;
   };
-  std::vector<Hidden> hidden_;  // scratch of hide_locked(): locked blocks and their cost
+  std::vector<Marked> hidden_;  // scratch of hide_locked(): locked blocks and their cost
+  std::vector<Marked> marked_;  // scratch of spare_dear(): blocks that would be moved
 };
 
 }  // namespace coop

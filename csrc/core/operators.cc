@@ -194,9 +194,11 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       host_->retire(record);
     }
   }
+  Bytes made = 0;
   auto recorded = [&](Value* value, size_t index) {
     if (keep && keeps_record(value)) {
       set_record(value, record, index);
+      made += value->bytes;
       emit(EventKind::kRecord, value, static_cast<int64_t>(cost));
     }
     touch(value);
@@ -217,6 +219,10 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       attach(next, write.storage);
     }
     recorded(write.storage->value, num_fresh + i);
+  }
+  if (made > 0 && cost > 0) {
+    least_cost_ = std::min(least_cost_, cost);
+    least_byte_cost_ = std::min(least_byte_cost_, cost / static_cast<double>(made));
   }
   // After all outputs have their record: they are neighbours of what is absent now.
   for (const Write& write : operation.writes) {

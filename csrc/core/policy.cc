@@ -94,22 +94,23 @@ double window_key(uint64_t score, Bytes room, bool excess) {
   return excess ? sum * sum / static_cast<double>(room) : sum;
 }
 
-Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess) {
+Window Search::cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess,
+                               bool remember) {
   const auto num_blocks = static_cast<size_t>(blocks.size());
   if (edges_.size() <= num_blocks) edges_.resize(2 * num_blocks);
-  if (!remembers_ || blocks.size() < kManyBlocks) {
+  if (!remember || !remembers_ || blocks.size() < kManyBlocks) {
     Separate none(nullptr);
     return find_cheapest(blocks, bytes, clock, excess, edges_.data(), none);
   }
   if (separate_.size() < num_blocks) separate_.resize(2 * num_blocks);
   Separate separate(separate_.data());
   const Window best = find_cheapest(blocks, bytes, clock, excess, edges_.data(), separate);
-  remember(bytes, best, separate.size());
+  keep_runners_up(bytes, best, separate.size());
   return best;
 }
 
 // The cheapest of the separate windows.
-void Search::remember(Bytes bytes, const Window& best, size_t num_separate) {
+void Search::keep_runners_up(Bytes bytes, const Window& best, size_t num_separate) {
   constexpr size_t kMost = 64;
   constexpr double kTolerance = 8;  // of a key; with excess, 2.8 times the score
   // Not the one of the size that was asked for last: two sizes often take turns.
@@ -140,6 +141,10 @@ RunnersUp* Search::runners_up(Bytes bytes) {
     if (each.bytes == bytes && !each.windows.empty()) return &each;
   }
   return nullptr;
+}
+
+void Search::forget(Bytes bytes) {
+  if (RunnersUp* known = runners_up(bytes)) known->windows.clear();
 }
 
 void RunnersUp::put_back(const RankedWindow& ranked) {

@@ -27,6 +27,7 @@ struct Window {
   Bytes end = 0;
   uint64_t score = 0;
   bool empty() const { return end == begin; }
+  bool contains(Bytes offset) const { return offset >= begin && offset < end; }
   bool operator==(const Window& other) const = default;
 };
 
@@ -68,9 +69,12 @@ class Search {
   // the lowest address. Coop. What is moved and not evicted is no room. With `excess`, bytes beyond
   // those asked for are worth something, because the next request finds them free: score /
   // sqrt(room) is compared (decision 0004).
-  Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess);
+  // Where there are many blocks, others are remembered, unless not wanted.
+  Window cheapest_window(const BlockMap& blocks, Bytes bytes, double clock, bool excess,
+                         bool remember = true);
   // What is left of those that the last searches for so many bytes have found besides; null: none.
   RunnersUp* runners_up(Bytes bytes);
+  void forget(Bytes bytes);
 
   // The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the
   // free bytes beside it count as its own, DTE. Ties go to the lowest address.
@@ -82,7 +86,7 @@ class Search {
     size_t index;  // in separate_
   };
 
-  void remember(Bytes bytes, const Window& best, size_t num_separate);
+  void keep_runners_up(Bytes bytes, const Window& best, size_t num_separate);
 
   const bool remembers_;
   std::vector<WindowEdge> edges_;  // scratch, as the next two

@@ -327,12 +327,28 @@ Cost Core::score_cost(Value* value) {
 Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   if (exact) return exact_neighbourhood(value);
   join_sets();
-  Cost sum = value->record->cost;
   neighbourhoods_.begin_round();
+  return value->record->cost + sets_cost(value);
+}
+
+// Of the sets beside it that were not seen in this round.
+Cost Core::sets_cost(const Value* value) {
+  Cost sum = 0;
   for_each_counted(value, [&](Value* neighbour) {
     if (neighbour->neighbourhood < 0) return;
     const int32_t set = neighbourhoods_.find(neighbour->neighbourhood);
     if (neighbourhoods_.first_in_round(set)) sum += neighbourhoods_.cost(set);
+  });
+  return sum;
+}
+
+// To bring back all that it evicts, a set once, whatever lies beside it; and to copy what it moves.
+Cost Core::window_cost(const Window& window) {
+  neighbourhoods_.begin_round();
+  Cost sum = 0;
+  for_each_block_in(window, [&](const Block& block) {
+    if (block.is_free()) return;
+    sum += block.cost < 0 ? copying_cost(block.bytes) : block.value->cost + sets_cost(block.value);
   });
   return sum;
 }
