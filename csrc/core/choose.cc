@@ -122,7 +122,6 @@ Window Core::look_again(Bytes bytes) {
 Window Core::spare_dear(Bytes bytes, const Window& window) {
   // A look at all blocks should not be for less than so many of them.
   constexpr int64_t kBlocksPerValue = 64;
-  constexpr Cost kDear = 4;
   const BlockMap& blocks = arena_.blocks();
   int64_t num_values = 0;
   Bytes room = 0;
@@ -134,7 +133,7 @@ Window Core::spare_dear(Bytes bytes, const Window& window) {
     return window;
   }
   const Cost cost = window_cost(window);
-  if (cost < kDear * copying_cost(room)) return window;
+  if (cost <= copying_cost(room)) return window;
 
   double staleness = 0;
   int64_t num_candidates = 0;
