@@ -24,7 +24,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
-	lint format bench-core bench-engine bench-optimum bench-plan bench demo clean
+	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,8 @@ bench-engine: build  ## time the engine under torch, as ratios
 
 bench-optimum: build  ## distance of the policies to the optimum on small graphs, as a table
 	$(PY) -m benchmarks.optimum
+bench-floor: build  ## the least that any policy must recompute on the paper-size traces, and the policies, as a table
+	COOP_DEBUG=0 $(PY) -m benchmarks.floor
 bench-plan: build  ## time the planner on traces of 10,000 and 100,000 operators
 	COOP_DEBUG=0 $(PY) -m benchmarks.plan
 
