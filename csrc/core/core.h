@@ -307,6 +307,7 @@ class Core {
   bool scores_are_right();
   Cost exact_neighbourhood(const Value* value);
   Cost sets_cost(const Value* value);
+  Cost unseen_cost(int32_t node);
   Cost window_cost(const Window& window);
 
   // operators (operators.cc)

@@ -331,24 +331,38 @@ Cost Core::neighbourhood_cost(const Value* value, bool exact) {
   return value->record->cost + sets_cost(value);
 }
 
-// Of the sets beside it that were not seen in this round.
+// Of the sets beside it that were not seen in this round, as the graph says.
 Cost Core::sets_cost(const Value* value) {
   Cost sum = 0;
   for_each_counted(value, [&](Value* neighbour) {
-    if (neighbour->neighbourhood < 0) return;
-    const int32_t set = neighbourhoods_.find(neighbour->neighbourhood);
-    if (neighbourhoods_.first_in_round(set)) sum += neighbourhoods_.cost(set);
+    if (neighbour->neighbourhood >= 0) sum += unseen_cost(neighbour->neighbourhood);
   });
   return sum;
 }
 
+Cost Core::unseen_cost(int32_t node) {
+  const int32_t set = neighbourhoods_.find(node);
+  return neighbourhoods_.first_in_round(set) ? neighbourhoods_.cost(set) : 0;
+}
+
 // To bring back all that it evicts, a set once, whatever lies beside it; and to copy what it moves.
+// The blocks are up to date.
 Cost Core::window_cost(const Window& window) {
   neighbourhoods_.begin_round();
   Cost sum = 0;
   for_each_block_in(window, [&](const Block& block) {
     if (block.is_free()) return;
-    sum += block.cost < 0 ? copying_cost(block.bytes) : block.value->cost + sets_cost(block.value);
+    if (block.cost < 0) {
+      sum += copying_cost(block.bytes);
+      return;
+    }
+    const BesideSets& beside = block.value->beside;
+    sum += block.value->cost;
+    if (beside.count == BesideSets::kMany) {
+      sum += sets_cost(block.value);
+    } else {
+      for (int8_t i = 0; i < beside.count; ++i) sum += unseen_cost(beside.nodes[i]);
+    }
   });
   return sum;
 }
