@@ -281,7 +281,6 @@ class Core {
   void absent(Value* value);
   void join_sets();
   void join(Value* value);
-  static bool is_wanted(const Value* value);
   void wake(Value* value);
   void present(Value* value);
   void add_beside(Value* value, int32_t node);

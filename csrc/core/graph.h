@@ -77,6 +77,8 @@ struct alignas(64) Value {
   bool late = false;          // made in a backward pass: moved rather than evicted
   bool dormant = false;       // evicted, but nothing that is evicted is recomputed from it, and it
                               // is no storage's content
+  uint8_t num_left_out = 0;   // dormant values made from it that its score does not count, at most;
+                              // it stops where they are too many
   bool unrecorded = false;    // a root, because it was made in a quiet step
 
   // With that one, what an operator that reads or makes it touches.

@@ -46,11 +46,12 @@ bool is_left_out(const Value* value, const Value* source) {
                                kDearer * source->cost * static_cast<double>(value->bytes);
 }
 
-// Calls f(neighbour) for those that a score counts. Of many that are left out one will be wanted,
-// so that many count.
+// Of more than so many that are left out one will be wanted: they count.
+constexpr int kFew = 8;
+
+// Calls f(neighbour) for those that a score counts. How many are left out, or would be.
 template <typename F>
-void for_each_counted(const Value* value, F&& f) {
-  constexpr int kFew = 8;
+int for_each_counted(const Value* value, F&& f) {
   for_each_source(value, f);
   int num_left_out = 0;
   for_each_result(value, [&](Value* result) {
@@ -60,10 +61,12 @@ void for_each_counted(const Value* value, F&& f) {
       f(result);
     }
   });
-  if (num_left_out <= kFew) return;
-  for_each_result(value, [&](Value* result) {
-    if (is_left_out(result, value)) f(result);
-  });
+  if (num_left_out > kFew) {
+    for_each_result(value, [&](Value* result) {
+      if (is_left_out(result, value)) f(result);
+    });
+  }
+  return num_left_out;
 }
 
 }  // namespace
@@ -100,35 +103,30 @@ void Core::join_sets() {
 
 void Core::join(Value* value) {
   if (value == nullptr) return;
-  value->dormant = goes_further() && !is_wanted(value);
-  value->neighbourhood = neighbourhoods_.add(value, value->cost);
+  const int32_t node = neighbourhoods_.add(value, value->cost);
+  value->neighbourhood = node;
+  // Whether it will be recomputed: for its own storage, or for what has been evicted.
+  bool wanted = value->storage != nullptr;
+  for_each_result(value, [&](Value* result) {
+    if (result->neighbourhood < 0) return add_beside(result, node);
+    wanted |= !result->dormant;
+    neighbourhoods_.unite(node, result->neighbourhood);
+  });
+  value->dormant = goes_further() && !wanted;
   for_each_source(value, [&](Value* source) {
     if (source->neighbourhood >= 0) {
-      if (!value->dormant && source->dormant) wake(source);
-      neighbourhoods_.unite(value->neighbourhood, source->neighbourhood);
-    } else if (is_left_out(value, source)) {
-      mark_stale(source, kStaleSets);  // there may be many by now
+      if (wanted && source->dormant) wake(source);
+      neighbourhoods_.unite(node, source->neighbourhood);
+    } else if (!is_left_out(value, source)) {
+      add_beside(source, node);
+    } else if (source->num_left_out >= kFew) {
+      source->num_left_out = kFew + 1;
+      mark_stale(source, kStaleSets);  // there may be too many
     } else {
-      add_beside(source, value->neighbourhood);
+      ++source->num_left_out;
     }
   });
-  for_each_result(value, [&](Value* result) {
-    if (result->neighbourhood >= 0) {
-      neighbourhoods_.unite(value->neighbourhood, result->neighbourhood);
-    } else {
-      add_beside(result, value->neighbourhood);
-    }
-  });
-  set_changed(value->neighbourhood);
-}
-
-// Whether it will be recomputed: for its own storage, or for what has been evicted.
-bool Core::is_wanted(const Value* value) {
-  bool wanted = value->storage != nullptr;
-  for_each_result(value, [&](const Value* result) {
-    wanted |= result->neighbourhood >= 0 && !result->dormant;
-  });
-  return wanted;
+  set_changed(node);
 }
 
 // Something that was made from it has been evicted: it is wanted, as is what it is made from.
@@ -139,10 +137,13 @@ void Core::wake(Value* value) {
     walked_.pop_back();
     if (!std::exchange(woken->dormant, false)) continue;
     for_each_source(woken, [&](Value* source) {
-      if (source->neighbourhood < 0) {
-        mark_stale(source, kStaleSets);
-      } else if (source->dormant) {
-        walked_.push_back(source);
+      if (source->neighbourhood >= 0) {
+        if (source->dormant) walked_.push_back(source);
+      } else if (source->num_left_out > kFew) {
+        mark_stale(source, kStaleSets);  // there may be few now
+      } else {
+        add_beside(source, woken->neighbourhood);
+        mark_stale(source, kStaleCost);
       }
     });
   }
@@ -301,9 +302,10 @@ Cost Core::candidate_cost(Value* value, uint8_t stale) {
   if ((stale & kStaleSets) != 0) {
     // Asks the graph anew.
     value->beside = {};
-    for_each_counted(value, [&](Value* neighbour) {
+    const int num_left_out = for_each_counted(value, [&](Value* neighbour) {
       if (neighbour->neighbourhood >= 0) add_beside(value, neighbour->neighbourhood);
     });
+    value->num_left_out = static_cast<uint8_t>(std::min(num_left_out, kFew + 1));
   }
   return score_cost(value);
 }
