@@ -142,8 +142,7 @@ void Core::wake(Value* value) {
       } else if (source->num_left_out > kFew) {
         mark_stale(source, kStaleSets);  // there may be few now
       } else {
-        add_beside(source, woken->neighbourhood);
-        mark_stale(source, kStaleCost);
+        add_beside(source, woken->neighbourhood);  // the set is one that changes
       }
     });
   }
