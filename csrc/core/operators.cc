@@ -222,7 +222,8 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
   }
   if (made > 0 && cost > 0) {
     least_cost_ = std::min(least_cost_, cost);
-    least_byte_cost_ = std::min(least_byte_cost_, cost / static_cast<double>(made));
+    const auto bytes = static_cast<double>(made);
+    if (cost < least_byte_cost_ * bytes) least_byte_cost_ = cost / bytes;  // hardly ever divides
   }
   // After all outputs have their record: they are neighbours of what is absent now.
   for (const Write& write : operation.writes) {
