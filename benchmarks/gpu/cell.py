@@ -188,6 +188,14 @@ def used_bytes() -> int:
     return int(output.strip()) * MIB
 
 
+def limit_plain(budget: str) -> None:
+    """Torch's own allocator reserves no more than that."""
+    from coop.sizes import parse_bytes
+
+    total_bytes = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(parse_bytes(budget) / total_bytes)
+
+
 def digest(task: Task, losses: list[float]) -> str:
     """Of all losses, and of the last gradients, parameters and buffers, bit for bit."""
     sha = hashlib.sha256(repr(losses).encode())
@@ -222,7 +230,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=TASKS, required=True)
     parser.add_argument("--mode", default="plain")
-    parser.add_argument("--budget")
+    parser.add_argument("--budget", help="of coop, or the most that plain torch may reserve")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=2)
@@ -255,6 +263,8 @@ def main() -> int:
                 import coop
 
                 session = coop.install(args.budget, policy=args.mode)
+            elif args.budget:
+                limit_plain(args.budget)
             torch.manual_seed(0)
             task = make(batch, args.mode == "checkpoint")
             times, losses = timed_steps(task, 0, args.warmup)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import datetime
 import json
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
+from coop.bench.results import environment
 
 GIB = 2**30
 MODELS = ("resnet50", "gpt2", "bert", "unet", "lstm")
@@ -195,13 +194,16 @@ def curve(models: tuple[str, ...], steps: int) -> list[Row]:
 def limits(at_once: int) -> list[Row]:
     """The largest batch in 16 GiB, and a 2.7B model with Adam where plain torch runs out."""
     timing = {"steps": 2, "warmup": 1}
-    cells: list[tuple[str, str, dict[str, object]]] = []
-    for model, batches in (("resnet50", (320, 384, 512, 768, 1024)), ("gpt2", (4, 6, 8, 16, 24))):
-        cells += [(model, "plain", {"batch": b, **timing}) for b in batches]
-        cells += [(model, "coop", {"batch": b, "budget": "16GiB", **timing}) for b in batches]
+    modes = ("plain", "coop")
+    cells: list[tuple[str, str, dict[str, object]]] = [
+        (model, mode, {"batch": batch, "budget": "16GiB", **timing})
+        for model, batches in (("resnet50", (320, 384, 1024, 1152)), ("gpt2", (4, 5, 16, 18)))
+        for mode in modes
+        for batch in batches
+    ]
     rows = run_many(cells, at_once)
-    rows.append(run_cell("gpt3_2.7b", "plain", batch=4, **timing))
-    rows.append(run_cell("gpt3_2.7b", "coop", batch=4, budget="56GiB", **timing))
+    for mode, budget in [("plain", None), *((mode, "56GiB") for mode in modes)]:
+        rows.append(run_cell("gpt3_2.7b", mode, batch=4, budget=budget, **timing))
     return rows
 
 
@@ -245,9 +247,7 @@ def main() -> int:
     table(rows)
     about = {
         "command": " ".join(["python -m benchmarks.gpu.check", *sys.argv[1:]]),
-        "date": datetime.date.today().isoformat(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(0),
+        **environment("cuda"),
     }
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"gpu-{args.part}.json"
