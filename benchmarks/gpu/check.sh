@@ -3,16 +3,31 @@
 # Parts may be named: benchmarks/gpu/check.sh tests identical full curve limits
 set -u
 cd "$(dirname "$0")/../.."
-log=${OUT:-build}/gpu-build.log
-mkdir -p "$(dirname "$log")"
-if ! MAX_JOBS=16 python3 setup.py --quiet build_ext --inplace > "$log" 2>&1; then
-  grep -A4 "error:" "$log" | cut -c1-300 | head -40
+out=${OUT:-build}
+mkdir -p "$out"
+if ! MAX_JOBS=16 python3 setup.py --quiet build_ext --inplace > "$out/gpu-build.log" 2>&1; then
+  grep -A4 "error:" "$out/gpu-build.log" | cut -c1-300 | head -40
   exit 1
 fi
+
+# Every test starts a process or more, which imports torch: the files at once.
+run_tests() {
+  local failed=0 file pids=()
+  for file in tests/gpu/test_*.py; do
+    python3 -m pytest "$file" -q --no-header -p no:cacheprovider > "$out/$(basename "$file").log" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  for file in tests/gpu/test_*.py; do tail -n 40 "$out/$(basename "$file").log"; done
+  return $failed
+}
+
+status=0
 for part in ${@:-tests identical full curve limits}; do
   if [ "$part" = tests ]; then
-    python3 -m pytest tests/gpu -q --no-header -p no:cacheprovider | tail -40
+    run_tests || status=1
   else
-    python3 -m benchmarks.gpu.check "$part" ${OUT:+--out "$OUT"}
+    python3 -m benchmarks.gpu.check "$part" ${OUT:+--out "$OUT"} || status=1
   fi
 done
+exit $status

@@ -82,8 +82,9 @@ def measure(request: Row, batches: Batches, give_up: Callable[[Row], None]) -> R
     device: str = request["device"]
     torch.set_num_threads(request["threads"])
     if device == "cuda":
-        # The same bits in every run is a column, and those of a replay are a promise.
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # The same bits in every run is a column, and those of a replay are a promise. Not with
+        # `warn_only`: memory-efficient attention would then take the kernels that have others.
+        torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.deterministic = True
         torch.backends.cuda.enable_cudnn_sdp(False)
