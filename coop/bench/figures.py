@@ -123,7 +123,7 @@ def _source(results: Results) -> str:
     machines = {f"{run.get('gpu') or run['cpu']}, torch {run['torch']}" for run in runs}
     return (
         f"Size “{settings['size']}”, {settings['steps']} steps, {'; '.join(sorted(machines))}, "
-        f"{runs[-1]['date'][:10]}"
+        f"{max(run['date'] for run in runs)[:10]}"
     )
 
 
