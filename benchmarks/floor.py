@@ -189,18 +189,16 @@ def _waiting(program: Program, number: int) -> list[Value]:
     ]
 
 
-def _dead_sources(record: Record, number: int, waiting: set[int]) -> Iterator[Record]:
+def _dead_sources(record: Record, number: int) -> Iterator[Record]:
     """Records that have to be replayed for it in any case, because what they made is gone."""
-    seen: set[int] = set()
+    seen = {record}
     stack = [record]
     while stack:
         for value in stack.pop().inputs:
             source = value.record
-            if source is None or value.died is None or value.died > number:
+            if source is None or value.died is None or value.died > number or source in seen:
                 continue
-            if id(source) in seen or id(source) in waiting:
-                continue
-            seen.add(id(source))
+            seen.add(source)
             stack.append(source)
             yield source
 
@@ -212,16 +210,17 @@ def _least_at(program: Program, number: int, budget_bytes: int) -> float:
     for value in _waiting(program, number):
         assert value.record is not None
         num_bytes[value.record] = num_bytes.get(value.record, 0) + value.num_bytes
-    waiting = set(map(id, num_bytes))
-    cost = {record: float(record.cost_ns) for record in num_bytes}
-    # What several need is shared among them: at least one of them pays for it.
-    needed_by: dict[Record, list[Record]] = {}
+    needed_by: dict[Record, list[Record]] = {record: [record] for record in num_bytes}
     for record in num_bytes:
-        for source in _dead_sources(record, number, waiting):
+        for source in _dead_sources(record, number):
             needed_by.setdefault(source, []).append(record)
+    # What several need is shared among them: whichever of them goes, it is paid once at least.
+    # By their bytes, since small ones stay: a norm's statistics, when its result is gone.
+    cost = dict.fromkeys(num_bytes, 0.0)
     for source, users in needed_by.items():
+        shared_bytes = sum(num_bytes[record] for record in users)
         for record in users:
-            cost[record] += source.cost_ns / len(users)
+            cost[record] += source.cost_ns * num_bytes[record] / max(shared_bytes, 1)
     excess = sum(num_bytes.values()) - room
     least = 0.0
     for record in sorted(num_bytes, key=lambda each: cost[each] / max(num_bytes[each], 1)):

@@ -31,6 +31,22 @@ def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
     assert half == pytest.approx((10 + 20) / 2 / 200)
 
 
+def test_what_several_need_is_paid_once(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as writer:
+        # A norm whose result is overwritten, and whose statistics stay.
+        writer.operator("norm", 30, outputs=[(1, 9 * UNIT), (2, UNIT)])
+        writer.operator("relu_", 10, inputs=[1], writes=[1])
+        writer.operator("large", 1, outputs=[(3, 20 * UNIT)])
+        writer.free(3)
+        writer.operator("reads", 59, inputs=[1, 2])
+    program = read_program(path)
+    neither, statistics_stay = floor(program, [20 * UNIT, 21 * UNIT])
+    assert neither == pytest.approx((30 + 10) / 100)
+    # Nine tenths of the norm's cost are the activation's, and eight ninths of that have to go.
+    assert statistics_stay == pytest.approx((3 + (10 + 27) * 8 / 9) / 100)
+
+
 @pytest.mark.parametrize(("name", "mib"), [("chain of 8", 13.7), ("u-shape", 34.4)])
 def test_it_is_never_above_the_optimum(tmp_path: Path, name: str, mib: float) -> None:
     graph = GRAPHS[name]
