@@ -77,6 +77,16 @@ def resnet50(batch: int, checkpointing: bool) -> Task:
     return Task(model, loss)
 
 
+def _language_task(model: nn.Module, vocabulary: int, shape: tuple[int, int]) -> Task:
+    def loss(number: int) -> Tensor:
+        ids = torch.randint(vocabulary, shape, generator=_generator(number)).cuda()
+        with torch.autocast("cuda", torch.bfloat16):
+            result: Tensor = model(ids, labels=ids).loss
+        return result
+
+    return Task(model, loss)
+
+
 def gpt2(batch: int, checkpointing: bool, length: int = 1024, large: bool = False) -> Task:
     """transformers' GPT-2 medium (or a 2.7B one) with dropout and SDPA, bf16 autocast."""
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -92,14 +102,7 @@ def gpt2(batch: int, checkpointing: bool, length: int = 1024, large: bool = Fals
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-
-    def loss(number: int) -> Tensor:
-        ids = torch.randint(50257, (batch, length), generator=_generator(number)).cuda()
-        with torch.autocast("cuda", torch.bfloat16):
-            result: Tensor = model(ids, labels=ids).loss
-        return result
-
-    return Task(model, loss)
+    return _language_task(model, 50257, (batch, length))
 
 
 def bert(batch: int, checkpointing: bool, length: int = 512) -> Task:
@@ -117,14 +120,7 @@ def bert(batch: int, checkpointing: bool, length: int = 512) -> Task:
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-
-    def loss(number: int) -> Tensor:
-        ids = torch.randint(30000, (batch, length), generator=_generator(number)).cuda()
-        with torch.autocast("cuda", torch.bfloat16):
-            result: Tensor = model(ids, labels=ids).loss
-        return result
-
-    return Task(model, loss)
+    return _language_task(model, 30000, (batch, length))
 
 
 def unet(batch: int, checkpointing: bool) -> Task:
