@@ -4,10 +4,10 @@
 
 While one operator of the last step runs, its inputs, its results, its temporaries and all roots are
 held. What is read later and does not fit beside them has to be recomputed, whatever chooses it: at
-least the cheapest of it by the byte, and what is dead by then and has to be recomputed for it (all
-policies here give up at once what is dead). The largest such sum of the operators that need the
-most memory is a lower bound. It has no addresses and recomputes nothing twice, so a policy may not
-reach it.
+least the cheapest of it by the byte, and what is dead by then and has to be recomputed for it, once
+for all that need it (all policies here give up at once what is dead). The largest such sum of the
+operators that need the most memory is a lower bound. It has no addresses and recomputes nothing
+twice, so a policy may not reach it.
 """
 
 from __future__ import annotations
@@ -249,6 +249,7 @@ def floor(program: Program, budgets: Iterable[int]) -> list[float]:
 
 
 def main() -> None:
+    """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE")
     args = parser.parse_args()

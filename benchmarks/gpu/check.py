@@ -80,7 +80,8 @@ def identical(models: tuple[str, ...], ratios: list[float], at_once: int) -> lis
     keys = [(model, ratio) for model in models for ratio in ratios]
     for (model, ratio), row in zip(keys, run_many(cells, at_once), strict=True):
         row["ratio"] = ratio
-        row["identical"] = row.get("digest") == plain[model]["digest"]
+        if "digest" in row:  # it fitted
+            row["identical"] = row["digest"] == plain[model]["digest"]
         rows.append(row)
     return rows
 

@@ -12,7 +12,7 @@ fi
 
 # Every test starts a process or more, which imports torch: the files at once.
 run_tests() {
-  local failed=0 file pids=()
+  local failed=0 file pid pids=()
   for file in tests/gpu/test_*.py; do
     python3 -m pytest "$file" -q --no-header -p no:cacheprovider > "$out/$(basename "$file").log" 2>&1 &
     pids+=($!)
