@@ -6,7 +6,9 @@ pyproject.toml.
 """
 
 import os
+import sys
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,7 +24,61 @@ except ModuleNotFoundError as error:
 
 ROOT = Path(__file__).resolve().parent
 DEBUG = os.environ.get("COOP_DEBUG") == "1"
-CUDA = torch.version.cuda is not None and cpp_extension.CUDA_HOME is not None
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """Where the CUDA runtime's headers and library are."""
+
+    include_dirs: list[str]
+    library: str  # a file
+
+
+def find_cuda() -> Cuda | None:
+    """The runtime that torch itself uses, or that of a toolkit; None for a torch without CUDA.
+
+    We have no kernels, so neither nvcc nor a toolkit is needed: torch's CUDA packages from PyPI
+    have the headers and the library. They leave out `crt/`, which Triton, another of torch's
+    packages, brings (and nvidia-cuda-crt has).
+    """
+    if torch.version.cuda is None:
+        return None
+    packages = Path(torch.__file__).resolve().parents[1]
+    toolkits = [Path(home) for home in (cpp_extension.CUDA_HOME, "/usr/local/cuda") if home]
+    include_dirs = [
+        *sorted(packages.glob("nvidia/*/include")),
+        packages / "triton/backends/nvidia/include",
+        *(toolkit / "include" for toolkit in toolkits),
+    ]
+    library_dirs = [
+        *sorted(packages.glob("nvidia/*/lib")),
+        packages / "torch/lib",
+        *(toolkit / lib for toolkit in toolkits for lib in ("lib64", "lib")),
+    ]
+    found = {
+        header: next((d for d in include_dirs if (d / header).exists()), None)
+        for header in ("cuda_runtime_api.h", "crt/host_defines.h")
+    }
+    major = torch.version.cuda.split(".")[0]
+    library = next(
+        (f for d in library_dirs for f in sorted(d.glob(f"libcudart.so.{major}*"))), None
+    )
+    missing = [name for name, place in found.items() if place is None]
+    if library is None:
+        missing.append(f"libcudart.so.{major}")
+    if missing:
+        print(
+            f"coop: torch {torch.__version__} has CUDA, but {', '.join(missing)} cannot be found: "
+            "this build is for the CPU only. To build for the GPU too: "
+            f"pip install 'nvidia-cuda-runtime=={major}.*' 'nvidia-cuda-crt=={major}.*', "
+            "then build again.",
+            file=sys.stderr,
+        )
+        return None
+    return Cuda(list(dict.fromkeys(str(d) for d in found.values())), str(library))
+
+
+CUDA = find_cuda()
 
 
 def files(*patterns: str) -> list[str]:
@@ -31,9 +87,8 @@ def files(*patterns: str) -> list[str]:
 
 
 def extension() -> Extension:
-    make = cpp_extension.CUDAExtension if CUDA else cpp_extension.CppExtension
     sources = ["csrc/core/*.cc", "csrc/torch/*.cc", *(["csrc/cuda/*.cc"] if CUDA else [])]
-    ext = make(
+    ext = cpp_extension.CppExtension(
         name="coop._C_debug" if DEBUG else "coop._C",
         sources=files(*sources),
         depends=files("csrc/**/*.h"),
@@ -48,6 +103,10 @@ def extension() -> Extension:
     # Python's anyway, which does no harm: a directory that -isystem names too stays a system one.
     own, *others = ext.include_dirs
     others.append(sysconfig.get_path("include"))
+    if CUDA:
+        others += CUDA.include_dirs
+        ext.libraries += ["c10_cuda", "torch_cuda"]
+        ext.extra_objects.append(CUDA.library)
     ext.include_dirs = [own]
     ext.extra_compile_args = [
         "-std=c++20",
