@@ -113,7 +113,12 @@ void bind_engine(py::module_& m) {
   });
   m.def("set_error_factory",
         [](py::object make_error) { g_make_error = make_error.release().ptr(); });
-  m.def("allow_replay", &allow_replay);
+  m.def("allow_replay", [](const std::string& name) {
+    if (allow_replay(name)) return;
+    throw py::value_error("coop.allow_replay: " + name +
+                          " is a collective, which is never replayed: the other processes would "
+                          "not take part");
+  });
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("after_fork_in_child", [] {

@@ -54,6 +54,7 @@ void Call::clear() {
   storages.clear();
   fresh.clear();
   inputs.clear();
+  fixed_bytes = 0;
   understood = true;
   repeatable = true;
   refusal = nullptr;

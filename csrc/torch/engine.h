@@ -109,6 +109,7 @@ struct Call {
   Cost measured = 0;
   std::vector<Storage*> fresh;
   std::vector<Value*> inputs;
+  Bytes fixed_bytes = 0;  // of what it was given, and could be evicted before
 
   // Whether the operator writes all `bytes` of the tensor's storage, as far as geometry tells.
   bool covers(const TensorArgument& tensor, Bytes bytes) const;
@@ -239,7 +240,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool is_trash_full() const { return trash_.size() >= 64; }
   void empty_trash();
   bool move_outside(Storage* storage);
-  void warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes);
+  std::vector<Storage*> find_loose(const Call& call) const;
+  std::string pinned_warning(const OpInfo& info, const char* refusal, Bytes bytes);
 
   EngineConfig config_;
   std::unique_ptr<Memory> memory_;

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
 #include <typeinfo>
 
 #include "core/clock.h"
@@ -313,6 +314,7 @@ void Engine::borrow(Call& call, const TensorArgument& entry, Engine* owner) {
   try {
     // It does not see the operator.
     if (entry.written) owner->before_unseen_write(entry.impl);
+    if (call.info->unknown) owner->pin(entry.impl, call.info->refusal);
     Loan& loan = call.loans.emplace_back(owner, Operation());
     owner->lend(entry.impl, &loan.operation);
   } catch (const OutOfBudget& error) {
@@ -335,7 +337,7 @@ void Engine::begin(Call& call) {
   call.operation.quiet =
       core_.is_quiet() && recorder_ == nullptr && !core_.events().enabled && !config_.paranoid;
   if (info.has_writes) {
-    const bool make_root = in_step || info.writes_statistics || !call.understood;
+    const bool make_root = in_step || info.writes_statistics || !call.understood || info.unknown;
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
@@ -372,8 +374,14 @@ void Engine::begin(Call& call) {
   }
   core_.set_origin({info.id, call.source});
   call.begin_serial = core_.last_serial();
+  std::vector<Storage*> loose;
+  if (info.unknown) loose = find_loose(call);
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
+    for (Storage* storage : loose) {
+      pin(storage, info.refusal);
+      call.fixed_bytes += content_bytes(*storage);
+    }
     if (call.refusal == kOtherStream) {
       // The stream may read them at any time until it is done, which is not known before they die.
       for (Storage* storage : call.storages) {
@@ -400,6 +408,20 @@ void Engine::begin(Call& call) {
   const bool trash = is_trash_full();
   lock.unlock();
   if (trash) empty_trash();
+}
+
+// Rule 9: what could still be evicted or moved of an operator's arguments. It writes them for as
+// long as it likes (a collective goes on after it has returned), so they stay where they are; who
+// goes on using their memory keeps them alive, as without a budget.
+std::vector<Storage*> Engine::find_loose(const Call& call) const {
+  std::vector<Storage*> result;
+  for (Storage* storage : call.storages) {
+    const Value* value = storage->value;
+    if (value->arena != &core_.arena() || (value->stays() && !value->gradient)) continue;
+    if (storage->pin_reason == call.info->refusal) continue;
+    if (std::find(result.begin(), result.end(), storage) == result.end()) result.push_back(storage);
+  }
+  return result;
 }
 
 // --- 3. run ------------------------------------------------------------------------------------

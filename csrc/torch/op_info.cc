@@ -2,6 +2,7 @@
 
 #include <ATen/core/function_schema.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
@@ -145,6 +146,29 @@ const std::unordered_set<std::string>& empty_makers() {
   return *table;
 }
 
+// Their kernels are made of operators that come by themselves: copies, and c10d's collectives.
+bool is_made_of_others(const std::string& base) {
+  const std::string space = base.substr(0, base.find("::"));
+  return space == "_c10d_functional" || space == "_c10d_functional_autograd" ||
+         space == "c10d_functional" || space == "_dtensor" || space == "fsdp";
+}
+
+// It talks to other processes: run again by one of them alone, it would wait for ever (Rule 19).
+bool is_collective(const c10::FunctionSchema& schema) {
+  auto is_c10d = [](const c10::Argument& argument) {
+    return argument.type()->str().find(".classes.c10d.") != std::string::npos;
+  };
+  auto names_group = [&](const c10::Argument& argument) {
+    if (is_c10d(argument)) return true;
+    const std::string type = argument.type()->str();
+    const std::string& name = argument.name();
+    return (type == "str" || type == "str?" || type == "Any") &&
+           (name == "group_name" || name == "process_group" || name == "group");
+  };
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(), names_group) ||
+         std::any_of(schema.returns().begin(), schema.returns().end(), is_c10d);
+}
+
 std::unordered_set<std::string>& allowed() {
   static auto* names = new std::unordered_set<std::string>();
   return *names;
@@ -213,6 +237,15 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.writes_statistics = !out;
     if (!out) info.training_argument = statistics->second.training;
   }
+  const bool trusted = base.rfind("aten::", 0) == 0 || base.rfind("prims::", 0) == 0;
+  const bool collective = !trusted && is_collective(schema);
+  const bool made_of_others = is_made_of_others(base);
+  info.unknown = !trusted && !made_of_others && (collective || allowed().count(base) == 0);
+  if (info.unknown) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      info.writes[i] = info.arguments[i] != ArgumentKind::kOther;
+    }
+  }
   for (const bool write : info.writes) info.has_writes |= write;
   info.overwrites = overwriters().count(base) > 0 || (out && only_results);
 
@@ -220,8 +253,8 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                          !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
                          !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
-  info.passes_through =
-      composite || (all_views && !info.has_writes) || geometry_changers().count(base) > 0;
+  info.passes_through = composite || made_of_others || (all_views && !info.has_writes) ||
+                        geometry_changers().count(base) > 0;
 
   info.takes_storages |= base == "aten::set_";
   info.copies = base == "aten::clone" || base == "aten::_to_copy";
@@ -239,7 +272,6 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.accumulates = base == "aten::detach" || base == "aten::clone" || base == "aten::add" ||
                      base == "aten::add_" || base == "aten::copy_";
 
-  const bool trusted = base.rfind("aten::", 0) == 0 || base.rfind("prims::", 0) == 0;
   const auto refusal = refusals().find(base);
   if (refusal != refusals().end()) {
     info.refusal = refusal->second;
@@ -247,9 +279,10 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.refusal = "it writes statistics besides the results it is given";
   } else if (out && empty_makers().count(base) > 0) {
     info.refusal = "it leaves the bytes of its result as they were";
-  } else if (!trusted && allowed().count(base) == 0) {
-    info.refusal = "custom operators are not replayed unless allowed";
-    info.warns = true;
+  } else if (info.unknown) {
+    info.refusal = collective ? "collectives are never replayed"
+                              : "custom operators are not replayed unless allowed";
+    info.warns = !collective;
   } else if (opaque) {
     info.refusal = "an argument is neither a tensor nor plain data";
   }
@@ -307,11 +340,18 @@ int32_t num_op_infos() {
   return static_cast<int32_t>(table().infos.size());
 }
 
-void allow_replay(const std::string& name) {
+bool allow_replay(const std::string& name) {
+  if (is_made_of_others(name)) return false;
+  for (const c10::OperatorName& known : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (known.name != name) continue;
+    const auto op = c10::Dispatcher::singleton().findSchema(known);
+    if (op && is_collective(op->schema())) return false;
+  }
   const std::lock_guard<std::mutex> guard(table().mutex);
   allowed().insert(name);
   table().by_handle.clear();
   table().generation.fetch_add(1, std::memory_order_release);
+  return true;
 }
 
 }  // namespace coop

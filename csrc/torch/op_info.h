@@ -37,6 +37,8 @@ struct OpInfo {
   // something about it.
   const char* refusal = nullptr;
   bool warns = false;
+  // Rule 9: it may write all that it is given, and go on after it has returned. `writes` says so.
+  bool unknown = false;
   bool seeded = false;     // draws from a generator (Rule 8)
   bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool products = true;    // it may multiply matrices, whose precision is a setting
@@ -65,6 +67,7 @@ const OpInfo& op_info(int32_t id);
 int32_t num_op_infos();
 
 // Custom operators the user vouches for: deterministic, and writing only what their schema says.
-void allow_replay(const std::string& name);
+// False: it is a collective, which is never replayed (Rule 19).
+bool allow_replay(const std::string& name);
 
 }  // namespace coop

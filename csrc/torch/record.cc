@@ -21,6 +21,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   const OpInfo& info = *call.info;
   bool sweep = false;
   bool trash = false;
+  std::string warning;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     collect_fresh(call, invocation);
@@ -48,17 +49,19 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     call.operation.quiet = quiet && replayable;
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
-    if (recordable && frozen == nullptr && call.refusal != kInput && !call.operation.quiet) {
+    const bool stays =
+        recordable && frozen == nullptr && call.refusal != kInput && !call.operation.quiet;
+    if (stays || call.fixed_bytes > 0) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
-      if (reason != kOtherDevice) {
+      if (stays && reason != kOtherDevice) {
         for (Storage* storage : call.fresh) core_.pin(storage, reason);
       }
       if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
-      if (info.warns || call.refusal == kForeign) {
-        Bytes bytes = 0;
+      if (info.warns || (stays && call.refusal == kForeign)) {
+        Bytes bytes = call.fixed_bytes;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
-        warn_pinned(info, reason, bytes);
+        warning = pinned_warning(info, reason, bytes);
       }
     }
     if (config_.paranoid) core_.evict_all();
@@ -67,18 +70,24 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   }
   if (trash) empty_trash();
   if (sweep) sweep_externals();
+  // Unlocked: whoever shows it may be Python.
+  if (!warning.empty()) TORCH_WARN(warning);
 }
 
-void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
-  if (!warned_.insert(info.id).second) return;
+// Empty when it was given before.
+std::string Engine::pinned_warning(const OpInfo& info, const char* refusal, Bytes bytes) {
+  if (!warned_.insert(info.id).second) return {};
   const std::string advice =
       info.warns ? "If it is deterministic and writes only what its schema says, "
                    "coop.allow_replay(\"" +
                        info.name.substr(0, info.name.find('.')) + "\") lets it be recomputed."
                  : "Clone the input under the budget to let them be recomputed.";
-  TORCH_WARN("coop: results of " + info.name + " stay in memory (" + std::to_string(bytes) +
-             " bytes now): " + refusal + ". " + advice);
+  const std::string what = info.unknown ? "what " + info.name + " is given and makes stays"
+                                        : "results of " + info.name + " stay";
+  return "coop: " + what + " in memory (" + std::to_string(bytes) + " bytes now): " + refusal +
+         ". " + advice;
 }
+
 // A root was written without keeping its old bytes, since nothing seemed to need a record, and was
 // read under another name; a result that got other memory needs one after all.
 bool Engine::reads_what_is_gone(const Call& call) {

@@ -54,8 +54,14 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
         f(list[i].toTensor(), static_cast<int32_t>(i));
       } else if (list[i].isNone()) {
         f(at::Tensor(), static_cast<int32_t>(i));
+      } else {
+        for_each_tensor(list[i], f);  // lists of lists: no record is made of them
       }
     }
+  } else if (value.isTuple()) {
+    for (const c10::IValue& element : value.toTupleRef().elements()) for_each_tensor(element, f);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) for_each_tensor(item.value(), f);
   }
 }
 
