@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from coop import gpus, guards
+from coop import gpus, guards, reducer
 from coop._native import _C
 from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
 from coop.events import as_events
@@ -324,6 +324,7 @@ def budget(
         engines = [session._engine]
         try:
             guards.release()
+            reducer.release()
             engines = list(session._engines().values())
             session._remember()
         finally:
@@ -340,6 +341,7 @@ def _start(session: Session) -> None:
     global _session
     _session = session
     guards.guard(_engine_of)
+    reducer.guard()
     session._engine.activate()
 
 
@@ -460,6 +462,7 @@ def _forked() -> None:
     global _session
     if _session is not None:
         guards.release()
+        reducer.release()
     _session = None
     _C.after_fork_in_child()
 
