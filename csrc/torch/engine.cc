@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "torch/above.h"
 #include "torch/source.h"
 
 namespace coop {
@@ -133,7 +134,8 @@ Shortage& last_shortage() {
 }
 
 void set_thread_enabled(bool enabled) {
-  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, enabled);
+  c10::impl::tls_set_dispatch_key_included(kOurKey, enabled);
+  c10::impl::tls_set_dispatch_key_included(kAboveKey, enabled);
 }
 
 bool is_thread_enabled() {

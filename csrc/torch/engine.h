@@ -79,6 +79,7 @@ struct TensorArgument {
 };
 
 class Engine;
+struct Hold;
 
 // Memory of another device's engine that an operator uses: it stays until that ends.
 struct Loan {
@@ -291,6 +292,8 @@ struct Running {
   // Allocations that failed so far. Some libraries catch the error and go on with another
   // algorithm, whose results differ in their last bits.
   int64_t failed_allocations = 0;
+  // What operators make is held too (above.h); null: it is not.
+  Hold* hold = nullptr;
 };
 Running& running();
 // The last of them.

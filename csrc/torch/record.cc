@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "torch/above.h"
 #include "torch/engine.h"
 #include "torch/running.h"
 
@@ -62,6 +63,12 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
         Bytes bytes = call.fixed_bytes;
         for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
         warning = pinned_warning(info, reason, bytes);
+      }
+    }
+    if (running().hold != nullptr) {
+      for (Storage* storage : call.fresh) {
+        Loan& loan = running().hold->loans.emplace_back(this, Operation());
+        core_.begin(loan.operation, &storage, 1);
       }
     }
     if (config_.paranoid) core_.evict_all();
