@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from coop import gpus, guards, reducer
+from coop import gpus, guards, reducer, threads
 from coop._native import _C
 from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
 from coop.events import as_events
@@ -259,8 +259,8 @@ def budget(
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
 
-    Every tensor made on the device by this thread (and by autograd for it) lives in one region of
-    exactly that size. When an allocation does not fit, values that can be recomputed are evicted;
+    Every tensor made on the device by this thread, by autograd for it, and by threads that are
+    started inside, lives in one region of exactly that size. When an allocation does not fit, values that can be recomputed are evicted;
     they come back when an operator needs them. Results are the same bits as without a
     budget.
 
@@ -330,6 +330,8 @@ def budget(
         finally:
             session._engine = None
             lost = [line for engine in engines for line in engine.close()]
+            for engine in engines:
+                threads.keep_until_done(engine)
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
@@ -393,7 +395,7 @@ def evict(tensor: Tensor) -> bool:
 
 def pin(tensor: Tensor) -> Tensor:
     """Keep the tensor's bytes in memory, at the same address, until `unpin`. Returns the tensor."""
-    _engine_of(tensor).pin(tensor, False)
+    _engine_of(tensor).pin(tensor, "coop.pin")
     return tensor
 
 

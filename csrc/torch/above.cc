@@ -64,6 +64,18 @@ at::Scalar item(c10::DispatchKeySet keys, const at::Tensor& tensor) {
   return at::_ops::item::redispatch(below_above(keys), tensor);
 }
 
+// Torch asks by the address. An arena is never pinned host memory.
+bool is_pinned(c10::DispatchKeySet keys, const at::Tensor& tensor,
+               std::optional<c10::Device> device) {
+  if (tensor.has_storage()) {
+    if (Engine* engine = active_engine(tensor.device())) {
+      const std::lock_guard<std::mutex> guard(engine->mutex());
+      if (engine->find(tensor.storage().unsafeGetStorageImpl()) != nullptr) return false;
+    }
+  }
+  return at::_ops::is_pinned::redispatch(below_above(keys), tensor, device);
+}
+
 }  // namespace
 
 Hold::~Hold() {
@@ -89,6 +101,7 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
         "sparse_coo_tensor.indices", "sparse_coo_tensor.indices_size"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_held<true>>());
   }
+  m.impl("is_pinned", TORCH_FN(is_pinned));
   m.impl("item", TORCH_FN(item));
 }
 

@@ -9,7 +9,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <limits>
+#include <set>
 
+#include "torch/above.h"
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
@@ -43,6 +45,12 @@ c10::StorageImpl* storage_of(py::handle object) {
     throw py::type_error("coop: the tensor has no storage of its own (sparse or symbolic)");
   }
   return impl;
+}
+
+// Reasons are known by their addresses, and outlive every engine. With the GIL.
+const char* interned(const std::string& reason) {
+  static auto* const reasons = new std::set<std::string>();
+  return reasons->insert(reason).first->c_str();
 }
 
 // Errors of the core that do not pass through an operator.
@@ -121,6 +129,7 @@ void bind_engine(py::module_& m) {
   });
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
+  m.def("show_inputs", &show_inputs);
   m.def("after_fork_in_child", [] {
     // The arena is the parent's; a copy of it must not be managed twice.
     set_thread_enabled(false);
@@ -208,10 +217,10 @@ void bind_engine(py::module_& m) {
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
       .def("pin",
-           [](Engine& engine, py::handle x, bool raw) {
+           [](Engine& engine, py::handle x, const std::string& reason) {
              c10::StorageImpl* impl = storage_of(x);
-             const char* reason = raw ? "a raw pointer to it was taken" : "coop.pin";
-             translated("coop.pin", [&] { engine.pin(impl, reason); });
+             const char* kept = interned(reason);
+             translated("coop.pin", [&] { engine.pin(impl, kept); });
            })
       .def("expose",
            [](Engine& engine, py::handle x) {

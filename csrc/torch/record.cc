@@ -201,6 +201,19 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
     }
   }
   invocation.freeze(&frozen->arguments);
+  // Behind those of the tensors: the shapes of what it made (see evicted_message).
+  size_t num_found = 0;
+  invocation.for_each_result([&](const at::Tensor& tensor) {
+    if (num_found == call.fresh.size() || !tensor.defined() || !tensor.has_storage()) return;
+    if (find(tensor.storage().unsafeGetStorageImpl()) != call.fresh[num_found]) return;
+    ++num_found;
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    // Python must not be asked under the lock.
+    const bool plain = tensor.layout() == c10::kStrided && !tensor.is_nested() &&
+                       !impl.is_python_dispatch() && !impl.has_symbolic_sizes_strides();
+    frozen->dimensions.push_back(plain ? impl.dim() : -1);
+    if (plain) frozen->dimensions.append(impl.sizes().begin(), impl.sizes().end());
+  });
   return frozen;
 }
 

@@ -36,11 +36,48 @@ Storage*& header(void* data) {
   return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
 }
 
-const std::string& evicted_message() {
-  static const auto* message = new std::string(
-      "coop: this tensor's bytes are evicted, so its memory cannot be read directly. Call "
-      "coop.materialize(tensor) first, or coop.pin(tensor) to keep them in memory.");
-  return *message;
+// The shape of an operator's result; empty if it is not known.
+std::optional<c10::IntArrayRef> shape_of(const FrozenCall& record, size_t output) {
+  size_t next = 0;
+  for (const FrozenTensor& tensor : record.tensors) {
+    if (tensor.write >= 0 && record.num_fresh + static_cast<size_t>(tensor.write) == output) {
+      return tensor.sizes(record.dimensions);
+    }
+    if (tensor.defined) next = tensor.first_dimension + 2 * tensor.num_dimensions;
+  }
+  for (size_t i = 0; next < record.dimensions.size(); ++i) {
+    const int64_t num_dimensions = record.dimensions[next];
+    if (i == output) {
+      if (num_dimensions < 0) break;  // not known
+      return c10::IntArrayRef(record.dimensions.data() + next + 1, num_dimensions);
+    }
+    next += 1 + static_cast<size_t>(std::max<int64_t>(num_dimensions, 0));
+  }
+  return {};
+}
+
+std::string evicted_message(const Value& value, Bytes bytes) {
+  std::string message;
+  message.reserve(256);
+  message +=
+      "coop: this tensor's bytes are evicted, so its memory cannot be read directly. They are ";
+  message += std::to_string(bytes);
+  message += " bytes";
+  if (value.record != nullptr && value.record->kind == Record::Kind::kOperator) {
+    const auto& record = static_cast<const FrozenCall&>(*value.record);
+    if (const auto shape = shape_of(record, value.output_index)) {
+      message += " of shape (";
+      for (size_t i = 0; i < shape->size(); ++i) {
+        if (i > 0) message += ", ";
+        message += std::to_string((*shape)[i]);
+      }
+      message += ")";
+    }
+    message += ", made by ";
+    message += record.info->name;
+  }
+  message += ". Call coop.materialize(tensor) first, or coop.pin(tensor) to keep them in memory.";
+  return message;
 }
 
 }  // namespace
@@ -254,7 +291,8 @@ void Engine::release(Storage& storage) {
     data.release_context();
     data = c10::DataPtr(nullptr, &storage, &Engine::delete_storage, memory_->device());
     // Rule 13: raw access throws from now on.
-    impl->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+    impl->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        evicted_message(*storage.value, content_bytes(storage)));
   });
 }
 

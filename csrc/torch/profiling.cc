@@ -1,0 +1,55 @@
+// Profilers note the addresses of an operator's tensors before it is dispatched: while one does,
+// what is evicted is brought back before it looks.
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <mutex>
+
+#include "torch/above.h"
+#include "torch/engine.h"
+#include "torch/running.h"
+
+namespace coop {
+
+namespace {
+
+void hold(const c10::IValue& argument, Hold* held) {
+  for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    Engine* engine = active_engine(tensor.device());
+    if (engine == nullptr) return;
+    Loan& loan = held->loans.emplace_back(engine, Operation());
+    engine->lend(tensor.storage().unsafeGetStorageImpl(), &loan.operation);
+  });
+}
+
+std::unique_ptr<at::ObserverContext> bring_back(const at::RecordFunction& function) {
+  // What an operator of ours uses is there already.
+  if (running().depth > 0) return nullptr;
+  const at::DisableRecordFunctionGuard unrecorded;
+  Hold held;  // together: one must not make room for another
+  try {
+    for (const c10::IValue& argument : function.inputs()) hold(argument, &held);
+  } catch (const OutOfBudget&) {
+    // The operator itself may need them one after the other. The profile lacks its shapes.
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void show_inputs(bool show) {
+  static std::mutex mutex;
+  static at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+  const std::lock_guard<std::mutex> guard(mutex);
+  if (show == (handle != at::INVALID_CALLBACK_HANDLE)) return;
+  if (show) {
+    // Of all threads: these are called before those that a profiler adds to a thread.
+    handle = at::addGlobalCallback(at::RecordFunctionCallback(&bring_back).needsInputs(true));
+  } else {
+    at::removeCallback(handle);
+    handle = at::INVALID_CALLBACK_HANDLE;
+  }
+}
+
+}  // namespace coop
