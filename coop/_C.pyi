@@ -17,6 +17,7 @@ class Stats(TypedDict):
     budget_bytes: int
     held_bytes: int
     peak_bytes: int
+    needed_bytes: int
     free_bytes: int
     largest_free_bytes: int
     num_operators: int
@@ -152,6 +153,9 @@ has_cuda: bool
 
 def set_error_factory(
     make_error: Callable[[str, str, dict[str, object]], Exception], /
+) -> None: ...
+def set_slow_step_warning(
+    warn: Callable[[dict[str, Any], float, float, str], None], /
 ) -> None: ...
 def allow_replay(operator: str, /) -> None: ...
 def set_thread_enabled(enabled: bool, /) -> None: ...

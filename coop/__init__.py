@@ -4,7 +4,7 @@ import sys as _sys
 
 try:
     from coop import _native as _native
-    from coop.errors import LostTensorError, OutOfBudgetError
+    from coop.errors import LostTensorError, OutOfBudgetError, SlowStepWarning
     from coop.planner import largest_batch, plan, plan_trace, record_function
     from coop.session import (
         Session,
@@ -30,6 +30,7 @@ __all__ = [
     "LostTensorError",
     "OutOfBudgetError",
     "Session",
+    "SlowStepWarning",
     "Stats",
     "allow_replay",
     "budget",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 
 from coop.sizes import format_bytes
 
-__all__ = ["LostTensorError", "OutOfBudgetError"]
+__all__ = ["LostTensorError", "OutOfBudgetError", "SlowStepWarning"]
 
 
 class OutOfBudgetError(torch.OutOfMemoryError):
@@ -26,6 +27,10 @@ class OutOfBudgetError(torch.OutOfMemoryError):
 
 class LostTensorError(RuntimeError):
     """Tensors could not be given back when a budget was left."""
+
+
+class SlowStepWarning(UserWarning):
+    """A step recomputes for longer than it takes without a budget."""
 
 
 def _exact(num_bytes: int) -> str:
@@ -74,6 +79,30 @@ def make_out_of_budget_error(
     error.replaying = replaying
     error.shortage = shortage
     return error
+
+
+def warn_of_slow_step(
+    stats: dict[str, Any], plain_ns: float, replay_ns: float, device: str
+) -> None:
+    """Called by the engine, once, from whatever operator it is that recomputes."""
+    total_ns = stats["compute_ns"] + stats["replay_ns"]
+    needed = stats["needed_bytes"]
+    enter = "budget" if device == "cpu" else "install"
+    warnings.warn(
+        f"coop: this step has recomputed for {_seconds(replay_ns)}, and a whole step without "
+        f"recomputation takes {_seconds(plain_ns)} (estimated): the budget of "
+        f"{_exact(stats['budget_bytes'])} on {device} is too small to be fast. So far "
+        f"{stats['num_replays']} operators were run again beside {stats['num_operators']}, which "
+        f"is {stats['replay_ns'] / total_ns:.0%} of the time. All that ran so far would have "
+        f"needed none of it in {_exact(needed)}: coop.{enter}({needed}), or "
+        f"`coop run --budget {needed}`; a budget between the two recomputes less.",
+        SlowStepWarning,
+        stacklevel=2,
+    )
+
+
+def _seconds(ns: float) -> str:
+    return f"{ns / 1e9:.3g} s"
 
 
 def _smaller(shortage: dict[str, Any]) -> str:

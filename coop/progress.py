@@ -24,6 +24,7 @@ class Step(TypedDict):
     fragmentation: float  # mean of free bytes / budget over this step's forced allocations
     held_bytes: int  # now
     peak_bytes: int  # so far
+    needed_bytes: int  # so far: a budget in which nothing would have been evicted
     budget_bytes: int
 
 
@@ -63,5 +64,6 @@ class StepMeter:
             fragmentation=wasted / num_forced if num_forced else 0.0,
             held_bytes=int(stats["held_bytes"]),
             peak_bytes=int(stats["peak_bytes"]),
+            needed_bytes=int(stats["needed_bytes"]),
             budget_bytes=int(stats["budget_bytes"]),
         )

@@ -18,8 +18,14 @@ from torch.optim.optimizer import (
 
 from coop import gpus, guards, reducer, threads
 from coop._native import _C
-from coop.errors import LostTensorError, OutOfBudgetError, make_out_of_budget_error
+from coop.errors import (
+    LostTensorError,
+    OutOfBudgetError,
+    make_out_of_budget_error,
+    warn_of_slow_step,
+)
 from coop.events import as_events
+from coop.machine import memory_bytes
 from coop.profiles import CPU_PROFILE
 from coop.progress import StepCallback, StepMeter
 from coop.recording import DEFAULT_MAX_EVENTS, Failure, Recording, SourceLine
@@ -286,8 +292,12 @@ def budget(
             when it is evicted. 0: never, the default on the CPU; on `"cuda"` it is 4.
 
     Raises:
+        ValueError: for a budget that is not one, or more than there is.
         OutOfBudgetError: by an operator that does not fit. Recoverable.
         LostTensorError: on leaving, when tensors could not be given back.
+
+    Warns:
+        SlowStepWarning: once, when a step recomputes for longer than a plain step takes.
     """
     global _session
     switches = {"window": window, "partition": partition, "inplace": inplace}
@@ -308,7 +318,13 @@ def budget(
         )
     else:
         quiet = CPU_QUIET_AFTER if quiet_after is None else quiet_after
-        config = _config(parse_bytes(size), policy, switches, small_bytes, CPU_ALIGNMENT, quiet)
+        num_bytes = parse_bytes(size)
+        if num_bytes > memory_bytes():
+            raise ValueError(
+                f"a budget of {format_bytes(num_bytes)} is more than the "
+                f"{format_bytes(memory_bytes())} of main memory that there are here: choose less"
+            )
+        config = _config(num_bytes, policy, switches, small_bytes, CPU_ALIGNMENT, quiet)
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
         engine = _C.Engine.cpu(config, profile, measure_costs, paranoid)
         session = Session(engine, policy, "cpu", CPU_ALIGNMENT)
@@ -473,4 +489,5 @@ register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
 os.register_at_fork(after_in_child=_forked)
 _C.set_error_factory(_make_error)
+_C.set_slow_step_warning(warn_of_slow_step)
 guards.watch()

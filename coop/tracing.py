@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from coop import session as sessions
 from coop._native import _C
 from coop.files import why_not_writable
 from coop.profiles import get_device
+from coop.machine import memory_bytes
 from coop.sizes import LARGEST_BYTES
 from coop.trace import Header, write_recorded
 
@@ -55,8 +55,7 @@ def record(
             return
         if session is None:
             # Addresses cost nothing until they are used.
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            session = stack.enter_context(sessions.budget(4 * memory))
+            session = stack.enter_context(sessions.budget(memory_bytes()))
         session.start_trace(source_lines=source_lines)
         try:
             yield

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 import coop
 from coop.bench.cells import CONFIGURATIONS, workloads
+from coop.machine import memory_bytes
 
 __all__ = ["MOST_OVERHEAD", "WARM_UP", "failed", "measure"]
 
@@ -29,7 +30,7 @@ Row = dict[str, Any]
 Batches = list[tuple[Tensor, ...]]
 
 WARM_UP = 2  # steps that are not measured: optimizer states appear in the first
-AMPLE_BYTES = 2**36  # never a reason to evict; only what is touched is ever real memory
+AMPLE_BYTES = memory_bytes()  # only what is touched is ever real memory
 # A run with a step that spends more than this on recomputation, in plain steps, is given up.
 MOST_OVERHEAD = 5.0
 # What the first step of a process may take beyond that on a GPU: libraries are loaded.
@@ -119,6 +120,7 @@ def _measure_plain(train: Callable[..., Run], device: str) -> Row:
     watched = run.result()
     stats = session.stats()
     row["peak_bytes"] = stats.peak_bytes
+    row["needed_bytes"] = stats.needed_bytes
     row["compute_ns"] = stats.compute_ns
     row["watched_step_cpu_ms"] = watched["step_cpu_ms"]
     row["watched_identical"] = watched["digest"] == row["digest"]
@@ -205,6 +207,7 @@ def _counts(marks: list[coop.Stats], run: Run) -> Row:
     search_us = more("search_ns") / 1e3
     row: Row = {name: more(name) for name in _COUNTS}
     row["peak_bytes"] = after.peak_bytes
+    row["needed_bytes"] = after.needed_bytes
     row["overhead_cost"] = 1 + more("replay_ns") / more("compute_ns")
     row["fragmentation"] = free / num_forced if num_forced else 0.0
     row["search_us"] = search_us

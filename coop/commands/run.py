@@ -280,7 +280,9 @@ def _print_summary(session: coop.Session, policy: str, seconds: float, written: 
     search_us = stats.search_ns / max(stats.num_searches, 1) / 1e3
     lines = (
         f"budget {format_bytes(stats.budget_bytes)}, policy {policy}: peak "
-        f"{format_bytes(stats.peak_bytes)} ({stats.peak_bytes / stats.budget_bytes:.1%})",
+        f"{format_bytes(stats.peak_bytes)} ({stats.peak_bytes / stats.budget_bytes:.1%}); "
+        f"nothing is evicted from {format_bytes(stats.needed_bytes)} on "
+        f"(--budget {stats.needed_bytes})",
         f"{stats.num_steps} steps{per_step}, {stats.num_operators} operators, {seconds:.1f} s",
         f"{stats.num_evictions} evictions ({format_bytes(stats.evicted_bytes)}), "
         f"{stats.num_replays} recomputations, overhead {stats.overhead - 1:.1%} (estimated)",

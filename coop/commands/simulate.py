@@ -78,6 +78,11 @@ def _print(result: Simulation) -> None:
         ("fragmentation", f"{stats['fragmentation']:.4f}", "free / budget, forced allocations"),
         ("copies", str(stats["num_copies"]), format_bytes(stats["copied_bytes"])),
         ("peak", format_bytes(stats["peak_bytes"]), f"{stats['peak_bytes']} B"),
+        (
+            "needed",
+            format_bytes(stats["needed_bytes"]),
+            f"{stats['needed_bytes']} B: a budget in which nothing is evicted",
+        ),
     )
     for row in rows:
         table.add_row(*row)

@@ -10,8 +10,6 @@ namespace coop {
 
 namespace {
 
-constexpr Bytes kKiB = 1024;
-
 Bytes aligned_down(Bytes bytes, Bytes alignment) { return bytes / alignment * alignment; }
 
 }  // namespace
@@ -29,17 +27,18 @@ Core::Core(const Config& config, Host* host)
       arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
              config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment),
+      needed_(config),
       search_(goes_further()),
       quiet_after_(config.quiet_after) {
   if (config.small_bytes <= 0) return;
-  // One extent from the start, at the left end; its share of the budget stays small.
-  const Bytes share = std::clamp<Bytes>(config.budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
-  extent_bytes_ = arena_.rounded(std::max(std::min(share, config.budget / 16), config.small_bytes));
+  extent_bytes_ = SmallArea::extent_bytes(config.budget, config.small_bytes, config.alignment);
+  // One extent from the start, at the left end.
   if (extent_bytes_ * 4 > config.budget) return;
   Value* extent = new_value(extent_bytes_);
   extent->arena = &arena_;
   extent->offset = arena_.place(extent, extent_bytes_, Side::kLeft);
   small_.add_extent(extent->offset, extent_bytes_);
+  needed_.extent_added(extent, arena_);
 }
 
 Core::~Core() = default;
@@ -72,10 +71,15 @@ void Core::place(Value* value, Bytes bytes, bool small, Side side) {
       value->offset = place_or_evict(value, value->bytes, end);
       value->arena = &arena_;
     }
+  } catch (const OutOfBudget&) {
+    if (!failed_ && is_asked_for()) needed_.refused(value, side, arena_);
+    recycle(value);
+    throw;
   } catch (...) {
     recycle(value);
     throw;
   }
+  if (value->arena == &arena_ && is_asked_for()) needed_.placed(value, side);
   held_ += value->bytes;
   if (held_ > peak_) peak_ = held_;
   COOP_ASSERT(held_ <= config_.budget);
@@ -97,6 +101,7 @@ bool Core::place_small(Value* value) {
     return false;
   }
   small_.add_extent(extent->offset, extent_bytes_);
+  needed_.extent_added(extent, arena_);
   value->arena = small_.place(value, value->bytes, &value->offset);
   return true;
 }
@@ -161,6 +166,7 @@ void Core::evict_window(const Window& window) {
 
 void Core::evict_value(Value* value) {
   COOP_ASSERT(value->is_evictable() && value->locks == 0);
+  if (!needed_.is_on()) needed_.begin(arena_);
   if (value->is_unsaved()) save(value);
   ++stats_.num_evictions;
   stats_.evicted_bytes += value->bytes;
@@ -188,6 +194,7 @@ void Core::release_block(Value* value) {
     if (extent != Arena::kNowhere) {
       Value* holder = arena_.blocks().at(arena_.find(extent)).value;
       arena_.free(extent);
+      needed_.extent_freed(holder, arena_);
       recycle(holder);
     }
   }
@@ -266,6 +273,7 @@ void Core::storage_died(Storage* storage) {
 }
 
 void Core::grow(Bytes bytes) {
+  stats_.needed = needed_.bytes(arena_, small_, stats_.num_evictions > 0);
   arena_.grow(arena_.rounded(bytes));
   config_.budget = arena_.end();
 }
@@ -275,6 +283,7 @@ Stats Core::stats() const {
   stats.budget = config_.budget;
   stats.held = held_;
   stats.peak = peak_;
+  if (stats.needed == 0) stats.needed = needed_.bytes(arena_, small_, stats_.num_evictions > 0);
   stats.free = config_.budget - held_;
   stats.largest_free = arena_.largest_free();
   stats.num_blocks = arena_.blocks().size();

@@ -14,7 +14,9 @@
 #include "core/check.h"
 #include "core/events.h"
 #include "core/graph.h"
+#include "core/needed.h"
 #include "core/neighbourhood.h"
+#include "core/pace.h"
 #include "core/pages.h"
 #include "core/policy.h"
 #include "core/small_area.h"
@@ -43,6 +45,8 @@ class Host {
   virtual bool may_move_gradients() const { return true; }
   // Whether what asks for memory now is tried again when it does not fit.
   virtual bool may_retry() const { return false; }
+  // While a replay runs: whether it is what asks for memory now, not an operator of another thread.
+  virtual bool is_replaying() const { return true; }
   // Nothing needs the record any more; it may be destroyed once the lock is free.
   virtual void retire(Record* record) = 0;
   // For quiet steps. A record with its cost, for one value whose bytes it will hold; and they are
@@ -156,6 +160,7 @@ class Core {
   void reset_peak() { peak_ = held_; }
   const Arena& arena() const { return arena_; }
   EventLog& events() { return events_; }
+  Pace& pace() { return pace_; }
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   double clock() const { return clock_; }
@@ -222,6 +227,8 @@ class Core {
   Bytes place_lowest(Value* value, Bytes bytes);
   void place(Value* value, Bytes bytes, bool small, Side side);
   bool place_small(Value* value);
+  // By the program, and not by a replay.
+  bool is_asked_for() const { return materializing_ == 0 || !host_->is_replaying(); }
   void evict_window(const Window& window);
   void evict_value(Value* value);
   void free_block(Value* value);
@@ -358,6 +365,8 @@ class Core {
   Host* host_;
   Arena arena_;
   SmallArea small_;
+  Needed needed_;
+  Pace pace_;
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;  // by values; the unused rest of an extent is free, if only for small ones
   Bytes peak_ = 0;

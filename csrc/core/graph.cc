@@ -150,6 +150,7 @@ void Core::destroy_doomed() {
     if (value->record != nullptr) prefetch_range(value->record, kUnlinkedBytes);
     if (value->is_resident()) free_block(value);
     if (value->is_absent()) present(value);
+    needed_.freed(value);
     Record* record = drop_record(value);
     recycle(value);
     if (record != nullptr) unlink(record);
@@ -162,7 +163,9 @@ void Core::reconsider(Value* value) {
   if (value->users == nullptr) {
     doomed_.push_back(value);
     destroy_doomed();
-  } else if (value->record != nullptr && value->is_resident() && !value->is_unsaved()) {
+  } else if (value->record != nullptr && !value->is_unsaved()) {
+    needed_.freed(value);
+    if (!value->is_resident()) return;
     if (materializing_ > 0) {
       // A sibling replay may need it; free_transients() ends this.
       transients_.push_back({value->id, value->serial});

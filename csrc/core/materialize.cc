@@ -140,6 +140,7 @@ void Core::replay(Value* wanted) {
   clock_ += record->cost;
   ++stats_.num_replays;
   stats_.replay_cost += record->cost;
+  pace_.replayed(stats_.compute_cost, stats_.replay_cost);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i] != nullptr) adopt(record->outputs[i], outputs[i], record->outputs[i] == wanted);
   }

@@ -121,7 +121,9 @@ bool Core::move_together(std::vector<Value*> values, int64_t mark, bool gradient
 // arena when they go. So they are put together before the first of it is placed: at the first step,
 // and where there is pressure. Nothing is evicted for it.
 void Core::gather_gradients() {
-  if (!goes_further() || !host_->may_move() || (stats_.num_evictions == 0 && step_ > 0)) return;
+  if (!goes_further() || !host_->may_move()) return;
+  if (step_ == 0) needed_.gather(arena_, host_->may_move_gradients());
+  if (stats_.num_evictions == 0 && step_ > 0) return;
   move_together({}, ++mark_, /*gradients=*/true, /*evict=*/false);
 }
 

@@ -165,6 +165,7 @@ void Core::keep_private_copy(Storage* storage) {
   std::swap(old->last_access, copy->last_access);
   old->arena->hand_over(old->offset, old);
   emit(EventKind::kHandOver, old);
+  needed_.exchanged(old, copy);
   if (copy->arena != nullptr) {
     copy->arena->hand_over(copy->offset, copy);
     emit(EventKind::kHandOver, copy);
@@ -215,6 +216,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
       // Rule 5: the old version lives on without memory.
       Value* next = new_value(write.old->bytes);
       move_block(write.old, next);
+      needed_.handed_over(write.old, next);
       detach(write.old);
       attach(next, write.storage);
     }
@@ -327,6 +329,7 @@ void Core::end_step(bool boundary) {
   if (!boundary) return;
   ++step_;
   ++quiet_steps_;
+  pace_.step_ended(stats_.compute_cost, stats_.replay_cost);
   events_.emit(EventKind::kStep, step_, 0, 0, 0, 0, clock_, origin_);
   COOP_DEBUG_ASSERT(is_valid());
 }

@@ -24,6 +24,7 @@ py::dict to_dict(const Stats& stats) {
   d["budget_bytes"] = stats.budget;
   d["held_bytes"] = stats.held;
   d["peak_bytes"] = stats.peak;
+  d["needed_bytes"] = stats.needed;
   d["free_bytes"] = stats.free;
   d["largest_free_bytes"] = stats.largest_free;
   d["num_operators"] = stats.num_operators;

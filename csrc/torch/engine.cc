@@ -265,6 +265,7 @@ void Engine::end_step(bool boundary) {
     if (recorder_ != nullptr) recorder_->end_step(boundary);
     core_.end_step(boundary);
   }
+  warn_if_slow();
   empty_trash();
   sweep_externals();
 }
@@ -312,6 +313,7 @@ std::string Engine::stop_recording() {
 
 std::vector<std::string> Engine::close() {
   std::vector<std::string> lost;
+  bool interrupted = false;
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
   {
@@ -347,6 +349,15 @@ std::vector<std::string> Engine::close() {
         core_.materialize(next);
         if (!move_outside(next)) core_.make_root(next);
         progress = true;
+      } catch (const Interruption&) {
+        // Whoever cannot wait for it gives up the rest.
+        for (Storage* storage : core_.evicted_storages()) {
+          if (failed.insert(storage).second) {
+            lost.push_back(std::to_string(content_bytes(*storage)) + " bytes (interrupted)");
+          }
+        }
+        interrupted = true;
+        break;
       } catch (const std::exception& error) {
         failed.insert(next);
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
@@ -355,6 +366,7 @@ std::vector<std::string> Engine::close() {
     core_.forget_records();
   }
   held.clear();
+  if (interrupted) interrupt_again();
   empty_trash();
   sweep_externals();
   const bool empty = num_storages_.load(std::memory_order_acquire) == 0;

@@ -52,6 +52,10 @@ class BudgetError final : public c10::Error, public BudgetExceeded {
   explicit BudgetError(const OutOfBudget& cause);
 };
 
+// The program was interrupted (a signal's handler raised an exception) while it recomputed. It is
+// also the exception that Python raises.
+class Interruption {};
+
 struct EngineConfig {
   Config core;
   DeviceProfile profile;
@@ -150,6 +154,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool may_move() const override { return memory_->on_main_stream(); }
   bool may_move_gradients() const override;
   bool may_retry() const override;
+  bool is_replaying() const override;
   void retire(Record* record) override;
   Record* new_saving_record(const Value& value) override;
   void save(Record& record, const Value& value) override;
@@ -243,6 +248,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool move_outside(Storage* storage);
   std::vector<Storage*> find_loose(const Call& call) const;
   std::string pinned_warning(const OpInfo& info, const char* refusal, Bytes bytes);
+  void attend();
+  void warn_if_slow();
 
   EngineConfig config_;
   std::unique_ptr<Memory> memory_;
@@ -285,6 +292,8 @@ struct Running {
   Side side = Side::kLeft;
   // Whether the operator is tried again when one of them does not fit.
   bool repeatable = false;
+  // Whether it is a replay.
+  bool replaying = false;
   // How many operators and replays run, one inside the other.
   int depth = 0;
   // Who exchanges the memory of a storage here, under its lock; null: nobody.
@@ -302,6 +311,14 @@ Shortage& last_shortage();
 // Raises coop.OutOfBudgetError in Python.
 [[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,
                                       const Shortage& shortage);
+
+// Runs the handlers of signals that have come, which may throw an Interruption. On another thread
+// than the main one it does nothing.
+void run_signal_handlers();
+// Has them run once more, by Python.
+void interrupt_again();
+// Warns in Python of a step that recomputes for longer than a plain step takes.
+void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device);
 
 // Turns interception on or off for the current thread (and the autograd threads it starts).
 void set_thread_enabled(bool enabled);

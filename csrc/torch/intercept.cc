@@ -518,4 +518,6 @@ bool Engine::may_retry() const {
   return running().repeatable && !at::globalContext().benchmarkCuDNN();
 }
 
+bool Engine::is_replaying() const { return running().replaying; }
+
 }  // namespace coop

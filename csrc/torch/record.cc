@@ -280,7 +280,9 @@ void Engine::save(Record& base, const Value& value) {
 }
 
 void Engine::replay(Record& base, Storage** outputs) {
+  attend();
   if (base.kind == Record::Kind::kSaved) {
+    const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
     const Bytes bytes = base.outputs[0]->bytes;
     outputs[0] = core_.allocate(bytes, Side::kLeft);
     memory_->copy(address(*outputs[0]->value), static_cast<SavedBytes&>(base).bytes.get(),
@@ -304,7 +306,7 @@ void Engine::replay(Record& base, Storage** outputs) {
   std::optional<MainStreamScope> stream;
   if (memory_->device().is_cuda()) stream.emplace(memory_->device());
   // Memory for what the operator writes; everything it reads is resident and locked.
-  const RunScope scope(record.side, /*repeatable=*/true);
+  const RunScope scope(record.side, /*repeatable=*/true, /*replaying=*/true);
   const Recorder::PauseScope unrecorded;
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {

@@ -19,15 +19,20 @@ inline constexpr char kForeign[] =
 // when one does not fit.
 class RunScope {
  public:
-  RunScope(Side side, bool repeatable)
-      : running_(running()), side_(running_.side), repeatable_(running_.repeatable) {
+  RunScope(Side side, bool repeatable, bool replaying = false)
+      : running_(running()),
+        side_(running_.side),
+        repeatable_(running_.repeatable),
+        replaying_(running_.replaying) {
     running_.side = side;
     running_.repeatable = repeatable;
+    running_.replaying = replaying;
     ++running_.depth;
   }
   ~RunScope() {
     running_.side = side_;
     running_.repeatable = repeatable_;
+    running_.replaying = replaying_;
     --running_.depth;
   }
   RunScope(const RunScope&) = delete;
@@ -38,6 +43,7 @@ class RunScope {
   // As they were.
   const Side side_;
   const bool repeatable_;
+  const bool replaying_;
 };
 
 template <typename F>
