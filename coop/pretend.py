@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
@@ -38,7 +38,17 @@ _DATA_DEPENDENT = frozenset(
 )
 
 
-_READERS = frozenset((torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.numpy))
+_READERS = frozenset(
+    (
+        torch.Tensor.tolist,
+        torch.Tensor.item,
+        torch.Tensor.numpy,
+        torch.Tensor.__array__,
+        torch.Tensor.__format__,
+    )
+)
+_run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+_attention = F.scaled_dot_product_attention
 
 
 class DataDependentError(RuntimeError):
@@ -113,9 +123,20 @@ class _OneDevice(TorchFunctionMode):
         if func in _READERS and not isinstance(args[0], FakeTensor):
             with _disable_current_modes():  # there is data: the shape of a tree, say
                 return func(*args, **kwargs)
-        if func is torch.Tensor.tolist or func is torch.Tensor.numpy:
-            numbers = _numbers(args[0])
-            return numbers if func is torch.Tensor.numpy else numbers.tolist()
+        if func is torch.Tensor.tolist:
+            return _numbers(args[0]).tolist()
+        if func is torch.Tensor.numpy:
+            return _numbers(args[0])
+        if func is torch.Tensor.__array__:
+            numbers, dtype = _numbers(args[0]), kwargs.get("dtype")
+            return numbers if dtype is None else numbers.astype(dtype, copy=False)
+        if func is torch.Tensor.__dlpack__:
+            with _disable_current_modes():
+                return torch.from_numpy(_numbers(args[0])).__dlpack__(**kwargs)
+        if func is torch.Tensor.__format__:
+            # As of a tensor: torch's own takes one of its subclasses for any object.
+            shown = _a_number(args[0].dtype) if args[0].dim() == 0 else str(args[0])
+            return format(shown, args[1])
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
         kwargs.pop("pin_memory", None)
@@ -123,9 +144,20 @@ class _OneDevice(TorchFunctionMode):
         if func is torch.Tensor.to:
             args = tuple(_on_cpu(argument) for argument in args)
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs))
-        if self.gpu and func is F.scaled_dot_product_attention:
+        if self.gpu and func is _attention:
             return _gpu_attention(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """For what torch runs inside of one of its functions, where this mode is off."""
+
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            if self in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
+                return function(*args, **kwargs)
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
 
     def faked(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
@@ -145,7 +177,7 @@ def _gpu_attention(
 ) -> torch.Tensor:
     """By the kernels of a GPU: a CPU has none with dropout, and keeps all of the probabilities."""
     if query.dim() != 4:
-        return F.scaled_dot_product_attention(
+        return _attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     if torch.is_autocast_enabled("cpu"):
@@ -223,13 +255,18 @@ def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
     # What it remembers of earlier programs makes results in another order: a recording repeats.
     FakeTensorMode.cache_clear()
     mode = _FakeMode(engine)
+    one_device = _OneDevice(mode, gpu)
     with (
         _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
         _patched(optimizer, "_foreach_supported_types", foreach_types),
         _patched(torch.nn.Module, "_apply", _apply),
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
+        # `backward` runs code of the program (checkpointed layers, hooks), and modules call these
+        # from functions of torch: in both places the mode would be off.
+        _patched(torch.autograd, "_engine_run_backward", one_device.around(_run_backward)),
+        _patched(F, "scaled_dot_product_attention", one_device.around(_attention)),
         mode,
-        _OneDevice(mode, gpu),
+        one_device,
     ):
         yield mode
 

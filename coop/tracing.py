@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from coop import session as sessions
 from coop._native import _C
 from coop.files import why_not_writable
-from coop.profiles import get_device
 from coop.machine import memory_bytes
+from coop.overlay import Overlay
+from coop.profiles import get_device
 from coop.sizes import LARGEST_BYTES
 from coop.trace import Header, write_recorded
 
-__all__ = ["record", "record_without_hardware"]
+__all__ = ["pretending", "record", "record_without_hardware"]
 
 
 @contextlib.contextmanager
@@ -75,30 +78,53 @@ def record_without_hardware(
     """Record the body without running it for real: tensors in it have shapes and no bytes.
 
     Build the model and the data inside: a network of any size takes no memory. What asks for
-    a GPU gets a pretended one; what reads a number (`loss.item()`) gets 1. Temporaries are
-    estimates. Gives the header, and a buffer that has the entries after the body.
+    a GPU gets a pretended one; what reads a number (`loss.item()`) gets 1. Files that the body
+    writes or removes stay as they are, and a warning names them. Temporaries are estimates. Gives
+    the header, and a buffer that has the entries after the body.
 
     Args:
         device: whose roofline prices the operators; `coop.profiles.devices()` has the names.
         source_lines: with every operator, the line of your code that called it.
         comment: what the trace says of itself.
     """
+    entries = bytearray()
+    with tempfile.TemporaryDirectory(prefix="coop-") as folder:
+        overlay = Overlay(folder)
+        try:
+            with pretending(overlay, device, source_lines, comment) as (header, engine):
+                yield header, entries
+                entries += engine.stop_recording()
+        finally:
+            if overlay.summary():
+                text = f"coop: in a recording without hardware: {overlay.summary()}"
+                warnings.warn(text, stacklevel=3)
+
+
+@contextlib.contextmanager
+def pretending(
+    overlay: Overlay, device: str, source_lines: bool = False, comment: str = ""
+) -> Iterator[tuple[Header, Any]]:
+    """The body runs without hardware, and changes no file; gives the engine that records it."""
     from coop.pretend import pretend
+    from coop.saving import saving
 
     if sessions.current_session() is not None:
         raise RuntimeError("recording without hardware does not work inside a budget: leave it")
     config = _C.Config(LARGEST_BYTES, alignment=sessions.CUDA_ALIGNMENT)
     target = get_device(device)
     engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(target.profile)))
-    entries = bytearray()
     header = Header(
         comment=comment, device=device, alignment=sessions.CUDA_ALIGNMENT, estimated=True
     )
     engine.start_recording(source_lines, True)
     try:
-        with sessions.steps_of(engine), pretend(engine, gpu=target.is_gpu):
-            yield header, entries
-        entries += engine.stop_recording()
+        with (
+            overlay,
+            saving(overlay),
+            sessions.steps_of(engine),
+            pretend(engine, gpu=target.is_gpu),
+        ):
+            yield header, engine
     finally:
         engine.stop_recording()
         engine.close()

@@ -1,12 +1,10 @@
 """`python -m coop plan`: what budget a program needs, and what it costs there."""
 
 import argparse
-import contextlib
 import importlib.util
 import json
+import shlex
 import sys
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,15 +16,18 @@ from coop.commands.run import WrongInput, print_traceback, script_program
 from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
 from coop.pretend import DataDependentError
 from coop.profiles import devices, get_device
+from coop.scripts import DEFAULT_NUM_STEPS, Outcome, record_script
 from coop.simulate import POLICIES
 from coop.sizes import format_bytes
-from coop.trace import Trace, TraceError, read_trace, write_recorded
-from coop.tracing import record_without_hardware
+from coop.trace import Trace, TraceError, read_trace
 
 EPILOG = """
 A script runs without the hardware and without memory: nothing is computed, a GPU is pretended, and
-what reads a number gets 1. Where an argument of the script contains {batch}, --batch-for BYTES
-finds the largest batch: coop plan --batch-for 24GiB train.py --batch-size {batch}
+what reads a number gets 1. It is ended after two steps of its optimizers: the first makes their
+state, the second is like all that follow. It changes no file: what it writes, removes or renames
+before that happens in a temporary folder, and is told in one line. Where an argument of the script
+contains {batch}, --batch-for BYTES finds the largest batch:
+coop plan --batch-for 24GiB train.py --batch-size {batch}
 """
 
 
@@ -54,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", metavar="TRACE", help="the same program with torch.utils.checkpoint"
     )
+    parser.add_argument(
+        "--steps",
+        metavar="N",
+        type=_num_steps,
+        default=DEFAULT_NUM_STEPS,
+        help="end a script after so many steps of its optimizers; 0: let it end by itself "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--save-trace", metavar="FILE", type=output_path, help="of a script")
     parser.add_argument(
         "--batch-for", metavar="BYTES", type=size, help="the largest {batch} that fits"
@@ -69,8 +78,6 @@ def run(args: argparse.Namespace) -> int:
             raise WrongInput("--picture needs matplotlib: pip install matplotlib")
         if args.device is not None:
             get_device(args.device)
-        if args.picture is not None and importlib.util.find_spec("matplotlib") is None:
-            raise WrongInput("--picture needs matplotlib: `pip install matplotlib`")
         if args.batch_for is not None:
             return _run_batches(args)
         trace = _trace(args)
@@ -118,39 +125,46 @@ def _trace(args: argparse.Namespace) -> Trace:
 
 
 def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | None) -> Trace:
-    program = script_program(args.target)
-    device = args.device or DEFAULT_DEVICE
-    before = sys.argv, sys.path[:], sys.modules["__main__"]
-    sys.argv = [args.target, *arguments]
-    exit_code: int | str | None = 0
-    try:
-        with (
-            record_without_hardware(device=device, comment=" ".join(sys.argv)) as recorded,
-            contextlib.redirect_stdout(sys.stderr),  # what the script prints is not the plan
-        ):
-            try:
-                program()
-            except SystemExit as end:
-                exit_code = end.code
-            except DataDependentError:
-                raise
-            except Exception as error:
-                print_traceback(error)
-                raise ScriptFailed(
-                    f"{args.target} failed; if it works with the hardware, record it there: "
-                    f"python -m coop run --budget BYTES --trace FILE.jsonl {args.target}"
-                ) from None
-    finally:
-        sys.argv, sys.path[:], sys.modules["__main__"] = before
-    header, entries = recorded
-    with tempfile.TemporaryDirectory() as folder:
-        file = path or Path(folder) / "trace.jsonl"
-        write_recorded(file, header, bytes(entries))
-        trace = replace(read_trace(file), path=args.target if path is None else str(path))
-    if trace.num_operators == 0:
-        ended = f"; it ended with {exit_code!r}" if exit_code else ""
-        raise WrongInput(f"{args.target} ran no operator of torch{ended}")
+    name = args.target
+    trace, outcome, changes = record_script(
+        script_program(name),
+        [name, *arguments],
+        device=args.device or DEFAULT_DEVICE,
+        num_steps=args.steps,
+        path=path,
+        on_error=print_traceback,
+    )
+    if changes:
+        print(f"coop plan: {name} changes no file: {changes}", file=sys.stderr)
+    if outcome.failure:
+        how = "failed" if trace is None else f"failed after {_steps(outcome)}"
+        command = shlex.join(["python", "-m", "coop", "run", "--budget"])
+        command = f"{command} BYTES --trace FILE.jsonl {shlex.join([name, *arguments])}"
+        if trace is None and outcome.is_data_dependent:
+            raise WrongInput(outcome.failure)
+        if trace is None:
+            if outcome.failure.startswith("died"):
+                how = outcome.failure
+            raise ScriptFailed(
+                f"{name} {how}; if it works with the hardware, record it there: {command}"
+            )
+        print(f"coop plan: {name} {how}: the plan is of what came before", file=sys.stderr)
+    if trace is None or trace.num_operators == 0:
+        ended = f"; it ended with {outcome.exit_code!r}" if outcome.exit_code else ""
+        raise WrongInput(f"{name} ran no operator of torch{ended}")
+    if outcome.is_ended:
+        print(
+            f"coop plan: {name} was ended after {_steps(outcome)} (--steps says how many)",
+            file=sys.stderr,
+        )
     return trace
+
+
+def _steps(outcome: Outcome) -> str:
+    steps = "1 step" if outcome.num_steps == 1 else f"{outcome.num_steps} steps"
+    if outcome.num_optimizers == 1:
+        return f"{steps} of its optimizer"
+    return f"{steps} of each of its {outcome.num_optimizers} optimizers"
 
 
 def _run_batches(args: argparse.Namespace) -> int:
@@ -245,6 +259,12 @@ class _Bar:
 
 def _sizes(text: str) -> list[int]:
     return [size(part) for part in text.split(",")]
+
+
+def _num_steps(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps")
+    return int(text)
 
 
 def _policies(text: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def coop_command(tmp_path: Path) -> Coop:
 
 @pytest.fixture
 def in_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> InProcess:
     """The same without a process of its own, which takes seconds: exit code, output, errors."""
 
@@ -67,7 +67,7 @@ def in_process(
             code = main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = end.code
-        captured = capsys.readouterr()
+        captured = capfd.readouterr()
         return code, captured.out, captured.err
 
     return run
