@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from coop.overlay import WRITES, Overlay, is_under, real
+from coop.layers import is_under, real
+from coop.overlay import WRITES, Overlay
 
 __all__ = ["confine"]
 

@@ -6,9 +6,6 @@ they are. This works by Python's own functions (`open` and those of `os`, on whi
 zipfile, NumPy and most others stand). For code that goes around them see `coop.confinement`.
 """
 
-# pathlib stands on the functions that are replaced here.
-# ruff: noqa: PTH
-
 from __future__ import annotations
 
 import builtins
@@ -20,15 +17,16 @@ import os
 import pathlib
 import shutil
 import sqlite3
-import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["WRITES", "Overlay", "is_under", "real"]
+from coop.layers import Layers, is_under
+
+__all__ = ["WRITES", "Overlay"]
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _UNNAMED = getattr(os, "O_TMPFILE", -1)
@@ -39,49 +37,15 @@ _LINK_READERS = ("lstat", "readlink")
 _ATTRIBUTES = ("chmod", "lchmod", "chown", "lchown", "utime", "setxattr", "removexattr", "chflags")
 
 
-class Overlay:
-    """Where the files of a program are, while it is entered.
-
-    The key of a file is its real absolute path. It lies at `root + key` once it was written; what
-    `hidden` has, with everything below, was removed.
-    """
+class Overlay(Layers):
+    """While it is entered, Python's functions work on the layers."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = os.path.realpath(folder)
-        self.root = os.path.join(self.folder, "files")
-        self.temporary = os.path.join(self.folder, "tmp")
-        os.mkdir(self.root)
-        os.mkdir(self.temporary)
-        self.hidden: set[str] = set()
-        self.borrowed: set[str] = set()  # links in the overlay: files that were only renamed
+        super().__init__(folder)
         self.active = False
         self._inside = threading.local()
         self._others: set[int | None] = set()
         self._stack = contextlib.ExitStack()
-
-    def summary(self) -> str:
-        """What did not happen, in one line; empty when there is nothing."""
-        written, removed = self.written(), self.removed()
-        parts = [f"{_files(written)} not written"] if written else []
-        parts += [f"{_files(removed)} not removed"] if removed else []
-        return "; ".join(parts)
-
-    # --- what happened ----------------------------------------------------------------------------
-
-    def written(self) -> list[str]:
-        """Files that would have been written."""
-        return _told(
-            os.path.join(folder, name)[len(self.root) :]
-            for folder, _, names in os.walk(self.root)
-            for name in names
-        )
-
-    def removed(self) -> list[str]:
-        """Files and folders that would have been removed."""
-        gone = [k for k in self.hidden if os.path.lexists(k) and not os.path.lexists(self.root + k)]
-        return _told(key for key in gone if not self._is_hidden(os.path.dirname(key)))
-
-    # --- entering and leaving ---------------------------------------------------------------------
 
     def __enter__(self) -> Overlay:
         """From now on."""
@@ -159,99 +123,6 @@ class Overlay:
         finally:
             self._inside.passing = before
 
-    # --- where a file is --------------------------------------------------------------------------
-
-    def key(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> str:
-        """The real path, links in the overlay followed as well."""
-        name = os.fsdecode(path)
-        base = os.getcwd() if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")
-        name = self._bare(os.path.join(base, name))
-        for _ in range(40):
-            name = real(name, follow)
-            if name in self.borrowed:
-                return name
-            above = real(self.root + name, follow)
-            if above == self.root + name:
-                return name
-            name = self._bare(above)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-
-    def _bare(self, path: str) -> str:
-        return path[len(self.root) :] or "/" if is_under(path, self.root) else path
-
-    def found(self, key: str) -> str:
-        """Where what the program sees there lies; nothing is there if it was removed."""
-        above = self.root + key
-        return above if os.path.lexists(above) or self._is_hidden(key) else key
-
-    def is_own(self, key: str) -> bool:
-        """No file of anyone: our folder, a device, a pipe."""
-        if is_under(key, self.folder) or is_under(key, "/proc"):
-            return True
-        with contextlib.suppress(OSError):
-            mode = os.lstat(key).st_mode
-            return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-        return False
-
-    def _is_hidden(self, key: str) -> bool:
-        if not self.hidden:
-            return False
-        return key in self.hidden or any(str(parent) in self.hidden for parent in Path(key).parents)
-
-    def _names(self, key: str) -> dict[str, str]:
-        """What a folder has, by name: where it lies."""
-        above = self.root + key
-        names: dict[str, str] = {}
-        if not self._is_hidden(key) and os.path.isdir(key):
-            names = {name: os.path.join(key, name) for name in os.listdir(key)}
-            names = {n: path for n, path in names.items() if path not in self.hidden}
-        if os.path.isdir(above):
-            names |= {name: os.path.join(above, name) for name in os.listdir(above)}
-        return names
-
-    def place(self, key: str, path: Any) -> str:
-        """Where to make a file or a folder; the folder it is in must exist."""
-        parent = os.path.dirname(key)
-        if not os.path.isdir(self.found(parent)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        os.makedirs(self.root + parent, exist_ok=True)
-        return self.root + key
-
-    def writable(self, path: Any, dir_fd: int | None = None, *, empty: bool, new: bool) -> str:
-        """Where to write a file, with its content unless `empty`; `new`: it must not exist."""
-        key = self.key(path, dir_fd)
-        if self.is_own(key):
-            return key
-        found = self.found(key)
-        if os.path.isdir(found):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if new and os.path.lexists(found):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        above = self.place(key, path)
-        if key in self.borrowed:
-            self.borrowed.discard(key)
-            found = os.readlink(above)
-            os.unlink(above)
-        if found != above and not empty and os.path.exists(found):
-            shutil.copyfile(found, above)
-        return above
-
-    def _borrow(self, key: str) -> None:
-        """All that is at the key lies in the overlay then, without a copy of its content."""
-        found, above = self.found(key), self.root + key
-        if os.path.isdir(found) and not os.path.islink(found):
-            names = self._names(key)
-            os.makedirs(above, exist_ok=True)
-            for name in names:
-                self._borrow(os.path.join(key, name))
-        elif found != above:
-            os.makedirs(os.path.dirname(above), exist_ok=True)
-            if os.path.islink(found):
-                os.symlink(os.path.realpath(found), above)
-            else:
-                os.symlink(found, above)
-                self.borrowed.add(key)
-
     # --- the functions ----------------------------------------------------------------------------
 
     def _open_file(self, original: Any, file: Any, mode: str = "r", *args: Any, **kw: Any) -> Any:
@@ -264,15 +135,6 @@ class Overlay:
         else:
             where = self.readable(file)
         return original(where, mode, *args, **kw)
-
-    def readable(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Any:
-        """The path itself where nothing was changed: messages then name what the program named."""
-        key = self.key(path, dir_fd, follow=follow)
-        found = self.found(key)
-        if found == key:
-            said = os.path.join(os.getcwd(), os.fsdecode(path))
-            return path if dir_fd is None and not is_under(said, self.root) else key
-        return os.path.realpath(found) if key in self.borrowed else found
 
     def _make(self, name: str) -> Callable[..., Any]:
         """A function of os that takes one path and does not make or remove anything."""
@@ -298,7 +160,7 @@ class Overlay:
             where = self.readable(path, dir_fd, follow=follow)
             result = original(where, *args, **kw)
             if name == "readlink":
-                bare = self._bare(os.fsdecode(result))
+                bare = self.bare(os.fsdecode(result))
                 return os.fsencode(bare) if isinstance(result, bytes) else bare
             return result
 
@@ -316,7 +178,7 @@ class Overlay:
         key = self.key(path)
         if not os.path.isdir(self.found(key)) or not self._is_changed(key):
             return original(self.readable(path))
-        names = list(self._names(key))
+        names = list(self.names(key))
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     def _scandir(self, original: Any, path: Any = ".") -> Any:
@@ -326,10 +188,8 @@ class Overlay:
         if not os.path.isdir(self.found(key)) or not self._is_changed(key):
             return original(path)
         entries = [
-            _Entry(name, os.path.join(os.fsdecode(path), name), os.path.realpath(where))
-            if os.path.join(key, name) in self.borrowed
-            else _Entry(name, os.path.join(os.fsdecode(path), name), where)
-            for name, where in self._names(key).items()
+            _Entry(name, os.path.join(os.fsdecode(path), name), where)
+            for name, where in self.names(key).items()
         ]
         return _Entries(entries)
 
@@ -356,7 +216,7 @@ class Overlay:
         found = self.found(key)
         if self.is_own(key) or not os.path.isdir(found) or os.path.islink(found):
             return original(found if found != key else self._must_be_wrong(key, path))
-        if self._names(key):
+        if self.names(key):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         if os.path.isdir(self.root + key):
             original(self.root + key)
@@ -402,14 +262,14 @@ class Overlay:
         if os.path.isdir(there) and not os.path.islink(there):
             if not os.path.isdir(self.found(old)):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), src, None, dst)
-            if self._names(new):
+            if self.names(new):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), src, None, dst)
         if self.is_own(old):  # from the temporary folder: its content is there already
             return shutil.move(old, self.place(new, dst))
         if self.is_own(new):
             shutil.copy(os.path.realpath(self.found(old)), new)
             return self._remove(os.unlink, old)
-        self._borrow(old)
+        self.borrow(old)
         original(self.root + old, self.place(new, dst))
         self.borrowed.discard(new)
         moved = {key for key in self.borrowed if is_under(key, old)}
@@ -441,10 +301,10 @@ class Overlay:
         original(path if isinstance(path, int) else self.readable(path))
 
     def _getcwd(self, original: Any) -> str:
-        return self._bare(original())
+        return self.bare(original())
 
     def _getcwdb(self, original: Any) -> bytes:
-        return os.fsencode(self._bare(os.fsdecode(original())))
+        return os.fsencode(self.bare(os.fsdecode(original())))
 
 
 class _Entry:
@@ -495,29 +355,3 @@ class _Entries:
 
     def close(self) -> None:
         self._entries = iter(())
-
-
-def _told(paths: Iterable[str]) -> list[str]:
-    """As a user calls them, those in the working folder first."""
-    here = os.getcwd()
-    told = [os.path.relpath(path, here) if is_under(path, here) else path for path in paths]
-    return sorted(told, key=lambda path: (path.startswith("/"), path))
-
-
-def _files(paths: list[str], most: int = 5) -> str:
-    """`2 files (a, b)`."""
-    names = ", ".join(paths[:most]) + (", ..." if len(paths) > most else "")
-    return f"{len(paths)} file{'s' * (len(paths) > 1)} ({names})"
-
-
-def real(path: str, follow: bool) -> str:
-    """The path without links; the last part is one, maybe, unless it is to be followed."""
-    folder, name = os.path.split(path.rstrip("/") or "/")
-    if follow or name in ("", ".", ".."):
-        return os.path.realpath(path)
-    return os.path.join(os.path.realpath(folder), name)
-
-
-def is_under(path: str, folder: str) -> bool:
-    """Whether it is the folder, or in it."""
-    return path == folder or path.startswith(folder + "/")

@@ -134,11 +134,11 @@ class _Sweep:
 
     def run(self, policy: str, budget_bytes: int, *, was_waiting: bool = False) -> Point:
         point = self.points.get((policy, budget_bytes))
-        with self.lock:
-            self.waiting -= was_waiting
-            self.begun += point is None
         if point is not None:
             return point
+        with self.lock:
+            self.waiting -= was_waiting
+            self.begun += 1
         point = _point(_simulate(self.trace, policy, budget_bytes))
         with self.lock:
             self.points[policy, budget_bytes] = point
@@ -146,6 +146,14 @@ class _Sweep:
             if self.progress is not None:
                 self.progress(self.done, self.begun + self.waiting)
         return point
+
+    def run_all(self, cells: Sequence[tuple[str, int]]) -> tuple[Point, ...]:
+        """Those of them that were run already are not waited for, so that the total is right."""
+        new = [cell for cell in cells if cell not in self.points]
+        self.waiting = len(new)
+        for _ in self.pool.map(lambda cell: self.run(*cell, was_waiting=True), new):
+            pass
+        return tuple(self.points[cell] for cell in cells)
 
     def smallest(self, policy: str, peak_bytes: int) -> int:
         """Whether it fits is not strictly monotonic in the budget: see `smallest_budget`."""
@@ -235,8 +243,7 @@ def plan_trace(
             sizes = default_budgets(fitting, most)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
-        sweep.waiting = len(cells)
-        points = tuple(pool.map(lambda cell: sweep.run(*cell, was_waiting=True), cells))
+        points = sweep.run_all(cells)
     return Plan(
         trace=trace.path,
         device=device or trace.header.device,

@@ -77,7 +77,7 @@ def _reduce(tensor: torch.Tensor, protocol: Any) -> Any:
         arguments = (shape, tensor.stride(), tensor.dtype, tensor.requires_grad, is_parameter)
         return rebuild, arguments
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
-        return _reduce_ex(tensor, protocol)
+        return _reduce_ex(tensor, protocol)  # type: ignore[no-untyped-call]
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         content = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
     return rebuild_real, (content, shape, tensor.dtype)
@@ -88,7 +88,7 @@ def saving(overlay: Overlay) -> Iterator[None]:
     """Within the overlay."""
     _divert_torch(overlay)
     _divert_safetensors(overlay)
-    torch.Tensor.__reduce_ex__ = _reduce  # type: ignore[assignment, method-assign]
+    torch.Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign]
     try:
         with torch.serialization.safe_globals([rebuild, rebuild_real]):
             yield
