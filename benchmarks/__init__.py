@@ -1,1 +1,1 @@
-"""The paper's evaluation: networks, and (later) the sweeps that run them under a budget."""
+"""Measurements: the networks, the harness that measures them, and what was measured."""

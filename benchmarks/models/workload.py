@@ -10,12 +10,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
+from torch.utils.checkpoint import checkpoint
 
 Size = Literal["tiny", "paper"]
 Batch = tuple[Tensor, ...]
@@ -38,6 +39,8 @@ class Workload:
     objective: Callable[[nn.Module, Batch], Tensor]
     optimize: Callable[[Iterable[nn.Parameter]], Optimizer]
     block_types: tuple[type[nn.Module], ...] = ()
+    # How the library that the network is from does it, where its blocks are not known here.
+    enable_checkpointing: Callable[[nn.Module], None] | None = None
     num_parameters: int | None = None
     parameters_source: str = ""
     # Positions in the batch that stay on the host because Python reads them (the shape of a tree).
@@ -77,6 +80,28 @@ class Workload:
         No block contains another, and none writes to its own input, so each can be checkpointed.
         """
         return [module for module in model.modules() if isinstance(module, self.block_types)]
+
+    @property
+    def can_checkpoint(self) -> bool:
+        """Whether there is anything to wrap."""
+        return bool(self.block_types) or self.enable_checkpointing is not None
+
+    def checkpoint(self, model: nn.Module) -> None:
+        """Wraps every block in `torch.utils.checkpoint`."""
+        if self.enable_checkpointing is not None:
+            self.enable_checkpointing(model)
+        for block in self.blocks(model):
+            checkpoint_module(block)
+
+
+def checkpoint_module(module: nn.Module) -> None:
+    """Wraps one module in `torch.utils.checkpoint`."""
+    forward = module.forward
+
+    def checkpointed(*args: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False)
+
+    module.forward = checkpointed
 
 
 def count_parameters(model: nn.Module) -> int:

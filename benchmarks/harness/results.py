@@ -8,19 +8,20 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict
+import threading
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from coop.bench.cells import POLICIES, BenchError, Cell
+from benchmarks.harness.cells import POLICIES, BenchError, Cell
 from coop.files import write_whole
 
-__all__ = ["Results"]
+__all__ = ["Results", "environment"]
 
 _FORMAT = "coop-bench"
-_VERSION = 1
+_VERSION = 2
+_IDENTITY = ("key", "model", "configuration", "kind", "ratio", "label", "batch_size", "run")
 
 
 class Results:
@@ -34,19 +35,31 @@ class Results:
         self.path = path
         self.header = header
         self.rows = {row["key"]: row for row in rows}
+        self._lock = threading.Lock()  # cells may be measured at once
 
     @classmethod
-    def open(cls, path: Path, command: str, settings: dict[str, Any]) -> Results:
-        """A new file, or one to go on with: measured in the same way."""
+    def open(cls, path: Path, command: str, check: str, settings: dict[str, Any]) -> Results:
+        """A new file, or one to go on with: of the same check, measured in the same way."""
         if path.exists():
             results = cls.read(path)
+            if results.header["check"] != check:
+                raise BenchError(
+                    f"{path} has the rows of {results.header['check']!r}, not of {check!r}: "
+                    "choose another --out, or remove it"
+                )
             if results.header["settings"] != settings:
                 raise BenchError(
                     f"{path} was measured with other settings ({results.header['settings']}): "
                     "choose another --out, or remove it"
                 )
         else:
-            header = {"format": _FORMAT, "version": _VERSION, "settings": settings, "runs": []}
+            header = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "check": check,
+                "settings": settings,
+                "runs": [],
+            }
             results = cls(path, header, [])
         results.header["runs"].append({"command": command, **environment(settings["device"])})
         return results
@@ -61,7 +74,9 @@ class Results:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise BenchError(f"{path}: not a results file ({error})") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise BenchError(f"{path}: not a results file of `python -m coop bench`")
+            raise BenchError(
+                f"{path}: not a results file of `python -m coop bench` or `python -m benchmarks`"
+            )
         if data.get("version") != _VERSION:
             raise BenchError(f"{path}: version {data.get('version')} is not known, only {_VERSION}")
         rows = data.pop("rows")
@@ -69,14 +84,16 @@ class Results:
 
     def add(self, cell: Cell, row: dict[str, Any]) -> None:
         """Adds a row and writes the file; what was there stays whole until the new one is."""
-        identity = {"key": cell.key, **asdict(cell), "run": len(self.header["runs"]) - 1}
-        # First for the reader, and last because the row may be one of another cell.
-        self.rows[cell.key] = {**identity, **row, **identity}
-        data = {**self.header, "rows": list(self.rows.values())}
-        try:
-            write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())
-        except OSError as error:
-            raise BenchError(str(error)) from None
+        with self._lock:
+            identity = {**cell.identity(), "run": len(self.header["runs"]) - 1}
+            # The row may be one of another cell.
+            own = {name: value for name, value in row.items() if name not in _IDENTITY}
+            self.rows[cell.key] = {**identity, **own}
+            data = {**self.header, "rows": list(self.rows.values())}
+            try:
+                write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())
+            except OSError as error:
+                raise BenchError(str(error)) from None
 
     def find(self, model: str, configuration: str, kind: str) -> list[dict[str, Any]]:
         """Rows of one network and configuration, in the order in which they were measured."""
@@ -86,10 +103,10 @@ class Results:
             if (row["model"], row["configuration"], row["kind"]) == (model, configuration, kind)
         ]
 
-    def plain(self, model: str) -> dict[str, Any] | None:
+    def plain(self, model: str, batch_size: int | None = None) -> dict[str, Any] | None:
         """The row without a budget, if it is there and went well."""
-        rows = self.find(model, "plain", "plain")
-        return rows[0] if rows and rows[0]["status"] == "ok" else None
+        row = self.rows.get(Cell(model, "plain", "plain", batch_size=batch_size).key)
+        return row if row and row["status"] == "ok" else None
 
     def at(self, model: str, configuration: str, ratio: float) -> dict[str, Any] | None:
         """The row of that cell, if it is there and went well."""
@@ -125,7 +142,8 @@ class Results:
     @property
     def ratios(self) -> list[float]:
         """Budgets as shares of the peak, the largest first."""
-        return sorted({row["ratio"] for row in self.rows.values() if row["ratio"]}, reverse=True)
+        rows = [row for row in self.rows.values() if row["kind"] == "ratio"]
+        return sorted({row["ratio"] for row in rows}, reverse=True)
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -158,7 +176,7 @@ def _cpu_name() -> str:
 def _commit() -> str:
     commit = _output("git", "rev-parse", "--short", "HEAD")
     # What is measured, not what is written: the results themselves may be new.
-    changed = _output("git", "status", "--porcelain", "--", "coop", "csrc", "benchmarks/models")
+    changed = _output("git", "status", "--porcelain", "--", "coop", "csrc", "benchmarks/*.py")
     return commit + ("+" if commit and changed else "")
 
 

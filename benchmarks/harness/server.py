@@ -3,6 +3,9 @@
 Importing torch takes longer than most cells. This process imports it once, makes the data of a
 network once, and does nothing else; so a fork of it is as fresh as a new process, and starts in
 milliseconds. It never starts CUDA, which would not survive the fork.
+
+A cell that runs steps in turns (`"turns": true`) takes over both channels until its row: it says
+`[]` when it is warm, and for each number of steps it reads it answers with their times.
 """
 
 from __future__ import annotations
@@ -13,16 +16,19 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import IO, Any
 
 import torch
 import torch._dynamo  # what every optimizer imports when it is made, for seconds
 from torch import Tensor
 
-from coop.bench import worker
-from coop.bench.cells import workloads
+from benchmarks import models
+from benchmarks.harness import worker
 
 __all__ = ["main"]
+
+Batches = list[tuple[Tensor, ...]]
 
 
 def main() -> int:
@@ -31,23 +37,24 @@ def main() -> int:
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
-        print(json.dumps(_serve(json.loads(line))), file=answers, flush=True)
+        print(json.dumps(_serve(json.loads(line), answers)), file=answers, flush=True)
     return 0
 
 
 @functools.lru_cache(maxsize=1)
-def _batches(model: str, size: str, num_steps: int) -> list[tuple[Tensor, ...]]:
-    workload = workloads().get(model, size)
+def _batches(model: str, size: Any, batch_size: int | None, num_steps: int) -> Batches:
+    workload = models.get(model, size, batch_size)
     return [workload.make_batch(step) for step in range(num_steps)]
 
 
-def _serve(request: dict[str, Any]) -> dict[str, Any]:
-    batches = _batches(request["model"], request["size"], worker.WARM_UP + request["steps"])
+def _serve(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
+    num_steps = request["warmup"] + request["steps"]
+    batches = _batches(request["model"], request["size"], request.get("batch_size"), num_steps)
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         child = os.fork()
         if child == 0:
-            _work(request, batches, write_end, said)
+            _work(request, batches, write_end, said, answers)
         os.close(write_end)
         with os.fdopen(read_end) as pipe:
             answer = pipe.read()
@@ -60,7 +67,7 @@ def _serve(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(
-    request: dict[str, Any], batches: list[tuple[Tensor, ...]], write_end: int, said: IO[str]
+    request: dict[str, Any], batches: Batches, write_end: int, said: IO[str], answers: IO[str]
 ) -> None:
     """Never returns: neither the server's code nor its clean-up may run in the child."""
     try:
@@ -74,9 +81,26 @@ def _work(
             os.write(write_end, json.dumps(row).encode())
             os._exit(0)
 
-        answer(worker.measure(request, batches, answer))
+        def say(times: list[float]) -> None:
+            print(json.dumps(times), file=answers, flush=True)
+
+        turns = worker.Turns(_numbers(), say) if request.get("turns") else None
+        answer(worker.measure(request, batches, answer, turns))
     finally:
         os._exit(1)
+
+
+def _numbers() -> Iterator[int]:
+    """The lines of the input as numbers, until a zero. The server does not read meanwhile."""
+    line = b""
+    while character := os.read(0, 1):
+        if character != b"\n":
+            line += character
+            continue
+        if int(line) == 0:
+            return
+        yield int(line)
+        line = b""
 
 
 def _death(status: int, said: str, timeout_s: float) -> str:

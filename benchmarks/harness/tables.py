@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from coop.bench.cells import CONFIGURATIONS, POLICIES
-from coop.bench.results import Results
+from benchmarks.harness.cells import CONFIGURATIONS, POLICIES
+from benchmarks.harness.predict import mean_error
+from benchmarks.harness.results import Results
 
 __all__ = ["markdown", "print_tables"]
 
@@ -45,6 +47,58 @@ def tables(results: Results) -> Iterator[Content]:
             "Smallest budget",
             ["network", "configuration", "budget / peak", "MiB", "overhead there"],
             _smallest(results),
+        ),
+        (
+            "The same bits as plain torch: shares of what plain torch reserves",
+            ["network", "share", "GiB", "bits", "evictions", "recomputations"],
+            _same_bits(results),
+        ),
+        (
+            "In a budget of bytes",
+            [
+                "network",
+                "mode",
+                "budget",
+                "GiB",
+                "step ms",
+                "step / plain",
+                "evictions / recomputations",
+                "fragmentation",
+                "driver GiB",
+            ],
+            _budgets(results),
+        ),
+        (
+            "With room for everything, in turn with plain torch",
+            [
+                "network",
+                "pair",
+                "plain ms",
+                "coop ms",
+                "coop / plain",
+                "of rounds (quartiles)",
+                "of first deciles",
+                "us an operator",
+            ],
+            _pairs(results),
+        ),
+        (
+            "Predicted against measured",
+            [
+                "network",
+                "share",
+                "measured ms",
+                "predicted ms",
+                "error",
+                "with the roofline",
+                "evictions, recomputations",
+            ],
+            _predictions(results),
+        ),
+        (
+            "Microseconds to call an operator",
+            ["operator", *(row["configuration"] for row in _of_kind(results, "operators"))],
+            _operators(results),
         ),
         (
             "Without a budget",
@@ -119,6 +173,7 @@ def _plain(results: Results) -> Iterator[list[str]]:
                 if row["status"] != "ok":
                     yield [model, name, "-", "", "", "", row["reason"]]
                     continue
+                watched = row.get("watched_identical")
                 yield [
                     model,
                     name,
@@ -126,7 +181,7 @@ def _plain(results: Results) -> Iterator[list[str]]:
                     f"{row['peak_bytes'] / 2**20:.1f}",
                     f"{row.get('memory_ratio', 1):.2f}",
                     f"{row.get('overhead_wall', 1):.2f}",
-                    "yes" if row.get("identical", row.get("watched_identical", True)) else "no",
+                    {True: "yes", False: "no"}.get(row.get("identical", watched), ""),
                 ]
 
 
@@ -157,8 +212,109 @@ def _comparison(results: Results, ratios: list[float]) -> Iterator[list[str]]:
         ]
 
 
-def print_tables(results: Results, console: Console) -> None:
-    """All tables, to a terminal."""
+def _same_bits(results: Results) -> Iterator[list[str]]:
+    for row in _of_kind(results, "reserved"):
+        if row["status"] != "ok":
+            yield [_name(row), f"{row['ratio']:g}", _gib(row), _shown(row, str), "", ""]
+            continue
+        same = "identical" if row["identical"] else "OTHER BITS"
+        evictions, replays = (f"{row[name]}" for name in ("num_evictions", "num_replays"))
+        yield [_name(row), f"{row['ratio']:g}", _gib(row), same, evictions, replays]
+
+
+def _budgets(results: Results) -> Iterator[list[str]]:
+    """Rows with a budget in bytes, below those that they are compared with."""
+    if not _of_kind(results, "budget"):
+        return
+    for row in results.rows.values():
+        if row["kind"] not in ("plain", "budget"):
+            continue
+        name = [_name(row), row["configuration"], row.get("label", "")]
+        if row["status"] != "ok":
+            yield [*name, _gib(row), _shown(row, str), "", "", "", ""]
+            continue
+        evicted = "num_evictions" in row
+        yield [
+            *name,
+            _gib(row),
+            f"{row['step_ms']['median']:.1f}",
+            f"{row['overhead_wall']:.2f}" if "overhead_wall" in row else "",
+            f"{row['num_evictions']} / {row['num_replays']}" if evicted else "",
+            f"{row['fragmentation']:.1%}" if "fragmentation" in row else "",
+            f"{row['driver_bytes'] / 2**30:.2f}" if "driver_bytes" in row else "",
+        ]
+
+
+def _pairs(results: Results) -> Iterator[list[str]]:
+    for row in _of_kind(results, "pair"):
+        if row["status"] != "ok":
+            yield [_name(row), row["label"], "", "", row["reason"], "", "", ""]
+            continue
+        rounds = row["overhead_rounds"]
+        decile = row.get("overhead_first_decile")
+        yield [
+            _name(row),
+            row["label"],
+            f"{row['plain_step_ms']['median']:.1f}",
+            f"{row['step_ms']['median']:.1f}",
+            f"{row['overhead_wall']:.3f}",
+            f"{rounds['median']:.3f} ({rounds['first_quartile']:.3f} to "
+            f"{rounds['third_quartile']:.3f})",
+            "" if decile is None else f"{decile:.3f}",
+            f"{row['us_per_operator']:.2f}",
+        ]
+
+
+def _predictions(results: Results) -> Iterator[list[str]]:
+    field = "step_ms" if results.header["settings"]["device"] == "cuda" else "step_cpu_ms"
+    for row in _of_kind(results, "predicted"):
+        predicted = row["predicted"]
+        measured = f"{row[field]['median']:.1f}" if row["status"] == "ok" else _shown(row, str)
+        counts = [row, predicted]
+        yield [
+            _name(row),
+            f"{row['ratio']:g}",
+            measured,
+            f"{predicted['step_ms']:.1f}" if predicted["fits"] else "-",
+            *(f"{row[name]:+.1%}" if name in row else "" for name in ("error", "error_roofline")),
+            " against ".join(
+                f"{each['num_evictions']}, {each['num_replays']}"
+                for each in counts
+                if "num_evictions" in each
+            ),
+        ]
+    for name in ("error", "error_roofline"):
+        mean = mean_error(results.rows.values(), name)
+        if mean is not None:
+            yield [f"mean absolute {name.replace('_', ', ')}", "", "", "", f"{mean:.1%}", "", ""]
+
+
+def _operators(results: Results) -> Iterator[list[str]]:
+    rows = _of_kind(results, "operators")
+    for operator in next((row["us_per_call"] for row in rows if row["status"] == "ok"), ()):
+        times = (row.get("us_per_call", {}).get(operator) for row in rows)
+        yield [operator, *("-" if us is None else f"{us:.2f}" for us in times)]
+
+
+def _of_kind(results: Results, kind: str) -> list[Row]:
+    return [row for row in results.rows.values() if row["kind"] == kind]
+
+
+def _name(row: Row) -> str:
+    return (
+        f"{row['model']}, batch {row['batch_size']}" if "batch_size" in row else str(row["model"])
+    )
+
+
+def _gib(row: Row) -> str:
+    num_bytes = row.get("budget_bytes", row.get("peak_reserved_bytes", row.get("peak_bytes")))
+    return "" if num_bytes is None else f"{num_bytes / 2**30:.3g}"
+
+
+def print_tables(results: Results) -> None:
+    """All tables, to standard output."""
+    width = None if sys.stdout.isatty() else 200  # a file has room for every column
+    console = Console(highlight=False, soft_wrap=True, width=width)
     for title, header, lines in tables(results):
         table = Table(title=title, title_justify="left", box=None, header_style="bold")
         for column in header:

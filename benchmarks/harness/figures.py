@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from coop.bench.cells import ABLATIONS, POLICIES
-from coop.bench.results import Results
+from benchmarks.harness.cells import ABLATIONS, POLICIES
+from benchmarks.harness.results import Results
 
 __all__ = ["PUBLISHED_DTR", "draw"]
 
