@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.harness.cells import Cell
 from benchmarks.harness.runner import Runner
 
-__all__ = ["curve", "full", "identical", "limits", "overhead", "smallest"]
+__all__ = ["curve", "full", "identical", "large", "limits", "overhead", "smallest"]
 
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def curve(runner: Runner, names: Sequence[str]) -> None:
 
 def limits(runner: Runner, batches: Sequence[tuple[str, Sequence[int]]], budget_bytes: int) -> None:
     """Which batches train in a budget. Plain torch is held to it too."""
-    label = f"{budget_bytes} bytes"
+    label = limit_label(budget_bytes)
     runner.measure_all(
         [
             Cell(name, configuration, "budget", None, label, budget_bytes, batch_size)
@@ -65,10 +65,16 @@ def limits(runner: Runner, batches: Sequence[tuple[str, Sequence[int]]], budget_
 
 def large(runner: Runner, name: str, budget_bytes: int) -> None:
     """One network alone: plain with all of the memory, then both in a budget."""
-    label = f"{budget_bytes} bytes"
+    label = limit_label(budget_bytes)
     runner.measure(Cell(name, "plain", "plain"))
     for configuration in ("plain", "coop"):
         runner.measure(Cell(name, configuration, "budget", None, label, budget_bytes))
+
+
+def limit_label(budget_bytes: int) -> str:
+    """The budget, exactly."""
+    mib, rest = divmod(budget_bytes, 2**20)
+    return f"{budget_bytes} bytes" if rest else f"{mib} MiB"
 
 
 def smallest(runner: Runner, names: Sequence[str], configurations: Sequence[str]) -> None:

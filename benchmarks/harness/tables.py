@@ -50,7 +50,7 @@ def tables(results: Results) -> Iterator[Content]:
         ),
         (
             "The same bits as plain torch: shares of what plain torch reserves",
-            ["network", "share", "GiB", "bits", "evictions", "recomputations"],
+            ["network", "share", "GiB", "bits", "evictions", "recomputations a step"],
             _same_bits(results),
         ),
         (
@@ -62,7 +62,7 @@ def tables(results: Results) -> Iterator[Content]:
                 "GiB",
                 "step ms",
                 "step / plain",
-                "evictions / recomputations",
+                "evictions / recomputations a step",
                 "fragmentation",
                 "driver GiB",
             ],
@@ -91,7 +91,7 @@ def tables(results: Results) -> Iterator[Content]:
                 "predicted ms",
                 "error",
                 "with the roofline",
-                "evictions, recomputations",
+                "evictions, recomputations a step",
             ],
             _predictions(results),
         ),
@@ -173,7 +173,7 @@ def _plain(results: Results) -> Iterator[list[str]]:
                 if row["status"] != "ok":
                     yield [model, name, "-", "", "", "", row["reason"]]
                     continue
-                watched = row.get("watched_identical")
+                same = row.get("identical", row.get("watched_identical"))
                 yield [
                     model,
                     name,
@@ -181,7 +181,7 @@ def _plain(results: Results) -> Iterator[list[str]]:
                     f"{row['peak_bytes'] / 2**20:.1f}",
                     f"{row.get('memory_ratio', 1):.2f}",
                     f"{row.get('overhead_wall', 1):.2f}",
-                    {True: "yes", False: "no"}.get(row.get("identical", watched), ""),
+                    "" if same is None else "yes" if same else "no",
                 ]
 
 
@@ -218,8 +218,7 @@ def _same_bits(results: Results) -> Iterator[list[str]]:
             yield [_name(row), f"{row['ratio']:g}", _gib(row), _shown(row, str), "", ""]
             continue
         same = "identical" if row["identical"] else "OTHER BITS"
-        evictions, replays = (f"{row[name]}" for name in ("num_evictions", "num_replays"))
-        yield [_name(row), f"{row['ratio']:g}", _gib(row), same, evictions, replays]
+        yield [_name(row), f"{row['ratio']:g}", _gib(row), same, *_a_step(row)]
 
 
 def _budgets(results: Results) -> Iterator[list[str]]:
@@ -239,7 +238,7 @@ def _budgets(results: Results) -> Iterator[list[str]]:
             _gib(row),
             f"{row['step_ms']['median']:.1f}",
             f"{row['overhead_wall']:.2f}" if "overhead_wall" in row else "",
-            f"{row['num_evictions']} / {row['num_replays']}" if evicted else "",
+            " / ".join(_a_step(row)) if evicted else "",
             f"{row['fragmentation']:.1%}" if "fragmentation" in row else "",
             f"{row['driver_bytes'] / 2**30:.2f}" if "driver_bytes" in row else "",
         ]
@@ -267,21 +266,18 @@ def _pairs(results: Results) -> Iterator[list[str]]:
 
 def _predictions(results: Results) -> Iterator[list[str]]:
     field = "step_ms" if results.header["settings"]["device"] == "cuda" else "step_cpu_ms"
+    num_steps = results.header["settings"]["steps"]
     for row in _of_kind(results, "predicted"):
         predicted = row["predicted"]
         measured = f"{row[field]['median']:.1f}" if row["status"] == "ok" else _shown(row, str)
-        counts = [row, predicted]
+        counts = [each for each in (row, predicted) if "num_evictions" in each]
         yield [
             _name(row),
             f"{row['ratio']:g}",
             measured,
             f"{predicted['step_ms']:.1f}" if predicted["fits"] else "-",
             *(f"{row[name]:+.1%}" if name in row else "" for name in ("error", "error_roofline")),
-            " against ".join(
-                f"{each['num_evictions']}, {each['num_replays']}"
-                for each in counts
-                if "num_evictions" in each
-            ),
+            " against ".join(", ".join(_a_step(each, num_steps)) for each in counts),
         ]
     for name in ("error", "error_roofline"):
         mean = mean_error(results.rows.values(), name)
@@ -294,6 +290,12 @@ def _operators(results: Results) -> Iterator[list[str]]:
     for operator in next((row["us_per_call"] for row in rows if row["status"] == "ok"), ()):
         times = (row.get("us_per_call", {}).get(operator) for row in rows)
         yield [operator, *("-" if us is None else f"{us:.2f}" for us in times)]
+
+
+def _a_step(row: Row, num_steps: int | None = None) -> list[str]:
+    """Evictions and recomputations."""
+    steps = num_steps or row["steps"]
+    return [f"{row[name] / steps:.4g}" for name in ("num_evictions", "num_replays")]
 
 
 def _of_kind(results: Results, kind: str) -> list[Row]:
