@@ -1,0 +1,1 @@
+"""Programs in the manner of code that nobody here wrote: other people's APIs and training styles."""

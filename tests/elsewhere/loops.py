@@ -1,0 +1,477 @@
+"""Training loops in the styles that people publish."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.engine.outcome import Outcome, Registry, collect
+
+LOOPS = Registry()
+
+
+class Block(nn.Module):
+    """Pre-norm causal attention and an MLP, with heads packed into one projection."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm1(x)).split(width, dim=2)
+        q, k, v = (each.view(batch, length, self.heads, -1).transpose(1, 2) for each in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), 0.1, self.training)
+
+
+class LanguageModel(nn.Module):
+    """Two blocks whose last projection is the embedding."""
+
+    def __init__(self, words: int = 97, length: int = 48, width: int = 48) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, 4) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        x = self.words(tokens) + self.places(torch.arange(tokens.size(1)))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.norm(x))
+        if targets is None:
+            return logits[:, [-1]], logits.new_zeros(())
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@LOOPS
+def language_model_with_accumulation_and_clipping(seed: int) -> Outcome:
+    """Two groups of AdamW, a warm-up, micro-batches, clipping, an estimate of the loss, a sample."""
+    torch.manual_seed(seed)
+    text = torch.randint(97, (2000,))
+
+    def batch() -> tuple[Tensor, Tensor]:
+        starts = torch.randint(len(text) - 49, (16,))
+        return (
+            torch.stack([text[i : i + 48] for i in starts]),
+            torch.stack([text[i + 1 : i + 49] for i in starts]),
+        )
+
+    model = LanguageModel()
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    optimizer = AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        betas=(0.9, 0.95),
+    )
+    losses = []
+    for step in range(3):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * 0.5 * (1 + math.cos(math.pi * step / 3))
+        for _ in range(2):
+            _, loss = model(*batch())
+            (loss / 2).backward()
+            losses.append(loss.detach())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(norm)
+    model.eval()
+    with torch.no_grad():
+        losses.append(torch.stack([model(*batch())[1] for _ in range(2)]).mean())
+        tokens = torch.zeros(1, 1, dtype=torch.long)
+        for _ in range(4):
+            weights = F.softmax(model(tokens)[0][:, -1] / 0.8, dim=-1)
+            tokens = torch.cat((tokens, torch.multinomial(weights, 1)), dim=1)
+    return collect(losses, modules=[model], optimizers=[optimizer], tokens=tokens)
+
+
+def convolutions() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(256, 10),
+    )
+
+
+@LOOPS
+def moving_average_model_with_batch_norm(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    data = [(torch.randn(16, 3, 16, 16), torch.randint(10, (16,))) for _ in range(3)]
+    model = convolutions()
+    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    losses = []
+    for images, labels in data:
+        loss = F.cross_entropy(model(images), labels, label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        ema.update_parameters(model)
+        losses.append(loss.detach())
+    update_bn(data, ema)
+    ema.eval()
+    return collect(
+        losses, modules=[model, ema], optimizers=[optimizer], logits=ema(data[0][0]).detach()
+    )
+
+
+@LOOPS
+def mixed_precision_with_a_gradient_scaler(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    model = convolutions()
+    optimizer = Adam(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = model(torch.randn(16, 3, 16, 16))
+            loss = F.cross_entropy(logits, torch.randint(10, (16,)))
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_value_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.detach())
+    return collect(losses, modules=[model], optimizers=[optimizer], scale=scaler._scale)
+
+
+@LOOPS
+def adversarial_training_with_a_gradient_penalty(seed: int) -> Outcome:
+    """Two networks, two optimizers, and a loss of a gradient."""
+    torch.manual_seed(seed)
+    generator = nn.Sequential(nn.Linear(16, 96), nn.LeakyReLU(0.2), nn.Linear(96, 64), nn.Tanh())
+    critic = nn.Sequential(nn.Linear(64, 96), nn.LeakyReLU(0.2, True), nn.Linear(96, 1))
+    optimizers = [
+        Adam(net.parameters(), lr=1e-3, betas=(0.5, 0.9)) for net in (generator, critic)
+    ]
+    losses = []
+    for _ in range(2):
+        real = torch.randn(256, 64).tanh()
+        for _ in range(2):
+            optimizers[1].zero_grad()
+            fake = generator(torch.randn(256, 16)).detach()
+            mix = torch.rand(256, 1)
+            between = (mix * real + (1 - mix) * fake).requires_grad_()
+            (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+            penalty = (slope.norm(2, dim=1) - 1).square().mean()
+            loss = critic(fake).mean() - critic(real).mean() + 10 * penalty
+            loss.backward()
+            optimizers[1].step()
+            losses.append(loss.detach())
+        optimizers[0].zero_grad()
+        loss = -critic(generator(torch.randn(256, 16))).mean()
+        loss.backward()
+        optimizers[0].step()
+        losses.append(loss.detach())
+    return collect(losses, modules=[generator, critic], optimizers=optimizers)
+
+
+@LOOPS
+def variational_autoencoder(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    encoder = nn.Sequential(nn.Linear(196, 128), nn.ReLU(), nn.Linear(128, 32))
+    decoder = nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 196))
+    optimizer = Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+    losses = []
+    for _ in range(3):
+        images = torch.rand(128, 1, 14, 14)
+        mean, log_variance = encoder(images.flatten(1)).chunk(2, dim=1)
+        code = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
+        likelihood = F.binary_cross_entropy_with_logits(
+            decoder(code), images.view(-1, 196), reduction="sum"
+        )
+        divergence = -0.5 * (1 + log_variance - mean.pow(2) - log_variance.exp()).sum()
+        loss = likelihood + divergence
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    with torch.no_grad():
+        sample = decoder(torch.randn(64, 16)).sigmoid()
+    return collect(losses, modules=[encoder, decoder], optimizers=[optimizer], sample=sample)
+
+
+@LOOPS
+def deep_q_learning_with_a_target_network(seed: int) -> Outcome:
+    """A replay buffer of single tensors, `gather`, a target that follows in place."""
+    torch.manual_seed(seed)
+    online, target = (
+        nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4))
+        for _ in range(2)
+    )
+    target.load_state_dict(online.state_dict())
+    optimizer = AdamW(online.parameters(), lr=1e-3, amsgrad=True)
+    memory: deque[tuple[Tensor, Tensor, Tensor, Tensor]] = deque(maxlen=256)
+    state = torch.randn(1, 8)
+    losses = []
+    for step in range(260):
+        with torch.no_grad():
+            action = (
+                online(state).argmax(1, keepdim=True)
+                if torch.rand(()).item() > 0.3
+                else torch.randint(4, (1, 1))
+            )
+        after = (state + 0.1 * torch.randn(1, 8)).clamp(-2, 2)
+        memory.append((state, action, after, after.sum(1)))
+        state = after
+        if step < 255:
+            continue
+        states, actions, afters, rewards = (torch.cat(each) for each in zip(*memory, strict=True))
+        chosen = online(states).gather(1, actions)
+        with torch.no_grad():
+            future = target(afters).max(1).values
+        loss = F.smooth_l1_loss(chosen, (future * 0.99 + rewards).unsqueeze(1))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_value_(online.parameters(), 100)
+        optimizer.step()
+        weights = target.state_dict()
+        for name, value in online.state_dict().items():
+            weights[name] = value * 0.05 + weights[name] * 0.95
+        target.load_state_dict(weights)
+        losses.append(loss.detach())
+    return collect(losses, modules=[online, target], optimizers=[optimizer])
+
+
+@LOOPS
+def policy_gradient_with_distributions(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    policy = nn.Sequential(nn.Linear(16, 128), nn.Tanh(), nn.Dropout(0.1), nn.Linear(128, 6))
+    optimizer = Adam(policy.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(3):
+        log_probabilities, rewards, entropies = [], [], []
+        states = torch.randn(64, 16)
+        for _ in range(8):
+            choice = Categorical(logits=policy(states))
+            action = choice.sample()
+            log_probabilities.append(choice.log_prob(action))
+            entropies.append(choice.entropy())
+            states = states + 0.1 * F.one_hot(action, 16).float()
+            rewards.append(states.mean(1))
+        returns = torch.stack(rewards).flip(0).cumsum(0).flip(0)
+        returns = (returns - returns.mean()) / (returns.std() + 1e-6)
+        loss = -(torch.stack(log_probabilities) * returns).mean()
+        loss = loss - 0.01 * torch.stack(entropies).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return collect(losses, modules=[policy], optimizers=[optimizer])
+
+
+@LOOPS
+def truncated_backpropagation_through_time(seed: int) -> Outcome:
+    """The state is handed on, detached; the learning rate follows the validation loss."""
+    torch.manual_seed(seed)
+    embed, rnn, head = nn.Embedding(50, 48), nn.LSTM(48, 64, 2, dropout=0.2), nn.Linear(64, 50)
+    model = nn.ModuleList([embed, rnn, head])
+    optimizer = SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.25, patience=0)
+    text = torch.randint(50, (60, 16))
+    losses = []
+    for _ in range(2):
+        state: tuple[Tensor, Tensor] | None = None
+        for start in range(0, 40, 20):
+            state = None if state is None else tuple(each.detach() for each in state)
+            hidden, state = rnn(embed(text[start : start + 20]), state)
+            loss = F.cross_entropy(head(hidden).flatten(0, 1), text[start + 1 : start + 21].flatten())
+            model.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            optimizer.step()
+            losses.append(loss.detach())
+        scheduler.step(loss.item())
+    return collect(losses, modules=[model])
+
+
+@LOOPS
+def packed_sequences_of_many_steps(seed: int) -> Outcome:
+    """1,400 steps: the batch sizes alone are more than what is too small to evict."""
+    torch.manual_seed(seed)
+    lengths = torch.tensor([1400, 900, 3])
+    rnn, head = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 5)
+    model = nn.ModuleList([rnn, head])
+    optimizer = Adam(model.parameters())
+    losses = []
+    for _ in range(1):
+        rows = torch.randn(3, 1400, 8)
+        packed = pack_padded_sequence(rows, lengths, batch_first=True)
+        hidden, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
+        loss = head(hidden).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return collect(losses, modules=[model], optimizers=[optimizer], hidden=hidden)
+
+
+@LOOPS
+def speech_with_the_ctc_loss(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv1d(20, 64, 5, padding=2), nn.GELU(), nn.Conv1d(64, 64, 5, padding=2), nn.GELU(),
+        nn.Conv1d(64, 12, 1),
+    )  # fmt: skip
+    optimizer = AdamW(model.parameters(), lr=3e-3)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=4)
+    lengths = torch.randint(5, 12, (16,))
+    targets = torch.randint(1, 12, (int(lengths.sum()),))
+    losses = []
+    for _ in range(3):
+        logits = model(torch.randn(16, 20, 60)).permute(2, 0, 1)
+        loss = F.ctc_loss(logits.log_softmax(2), targets, torch.full((16,), 60), lengths)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.detach())
+    return collect(losses, modules=[model], optimizers=[optimizer], best=logits.argmax(2))
+
+
+@LOOPS
+def style_transfer_with_lbfgs(seed: int) -> Outcome:
+    """The image is what is trained; hooks catch features; the closure runs several times a step."""
+    torch.manual_seed(seed)
+    features = convolutions()[:6].eval().requires_grad_(False)
+    caught: dict[str, Tensor] = {}
+    for name in ("0", "3"):
+        features[int(name)].register_forward_hook(
+            lambda _module, _inputs, output, name=name: caught.__setitem__(name, output)
+        )
+
+    def gram(name: str) -> Tensor:
+        rows = caught[name].flatten(2)
+        return rows @ rows.transpose(1, 2) / rows.numel()
+
+    features(torch.rand(1, 3, 32, 32))
+    wanted = {name: gram(name).detach() for name in caught}
+    image = torch.rand(1, 3, 32, 32).requires_grad_()
+    optimizer = torch.optim.LBFGS([image], max_iter=3, history_size=4, line_search_fn="strong_wolfe")
+    losses = []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        features(image.clamp(0, 1))
+        loss = sum((F.mse_loss(gram(name), wanted[name]) for name in wanted), torch.zeros(()))
+        loss.backward()
+        losses.append(loss.detach())
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    assert image.grad is not None
+    return collect(losses, image=image.detach(), gradient=image.grad)
+
+
+@LOOPS
+def hidden_matrices_by_muon_the_rest_by_adamw(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    model = LanguageModel()
+    hidden = [p for p in model.blocks.parameters() if p.dim() == 2]
+    ids = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in ids]
+    optimizers = [torch.optim.Muon(hidden, lr=1e-2), AdamW(rest, lr=1e-3)]
+    losses = []
+    for _ in range(2):
+        tokens = torch.randint(97, (12, 49))
+        _, loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.detach())
+    return collect(losses, modules=[model], optimizers=optimizers)
+
+
+class Squares(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Made where it is asked for: in a worker."""
+
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        source = torch.Generator().manual_seed(index)
+        return torch.randn(3, 16, 16, generator=source), index % 10
+
+
+@LOOPS
+def data_loader_workers_and_mixed_up_images(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    model = convolutions().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+    loader = DataLoader(Squares(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
+    losses = []
+    for _ in range(2):
+        for images, labels in loader:
+            images = images.to(memory_format=torch.channels_last)
+            share, order = torch.rand(()), torch.randperm(len(images))
+            mixed = share * images + (1 - share) * images[order]
+            logits = model(mixed)
+            loss = share * F.cross_entropy(logits, labels)
+            loss = loss + (1 - share) * F.cross_entropy(logits, labels[order])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    return collect(losses, modules=[model], optimizers=[optimizer])
+
+
+@LOOPS
+def a_run_that_is_saved_and_resumed(seed: int) -> Outcome:
+    torch.manual_seed(seed)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        rows = TensorDataset(torch.randn(1024, 32), torch.randint(8, (1024,)))
+        yield from DataLoader(rows, batch_size=512)
+
+    def start() -> tuple[nn.Module, AdamW]:
+        model = nn.Sequential(nn.Linear(32, 128), nn.SiLU(), nn.Linear(128, 8))
+        return model, AdamW(model.parameters(), lr=1e-3)
+
+    model, optimizer = start()
+    losses = []
+    file = io.BytesIO()
+    for epoch in range(2):
+        for rows, labels in batches():
+            loss = F.cross_entropy(model(rows), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        if epoch == 0:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**state, "losses": losses}, file)
+            file.seek(0)
+            loaded = torch.load(file)
+            model, optimizer = start()
+            model.load_state_dict(loaded["model"])
+            optimizer.load_state_dict(loaded["optimizer"])
+            losses = list(loaded["losses"])
+    return collect(losses, modules=[model], optimizers=[optimizer])

@@ -1,0 +1,18 @@
+"""Programs that train through other people's packages are the same bits in two budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from .packages import PACKAGES
+from .runs import ROWS, check
+
+NEEDS = ("accelerate", "lightning", "safetensors", "torchmetrics", "transformers")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_program_is_the_same_bits_in_two_budgets(name: str, pytestconfig: pytest.Config) -> None:
+    for package in NEEDS:
+        if package in name:
+            pytest.importorskip(package)
+    pytestconfig.stash[ROWS] += check(name, PACKAGES[name])
