@@ -23,7 +23,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
+.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
 	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench demo clean
 
 help:  ## print the targets
@@ -50,17 +50,29 @@ $(DEBUG_STAMP): $(VENV_STAMP) $(NATIVE)
 	$(call compile,1,debug)
 	@touch $@
 
-test: venv build build-debug  ## lint, then all tests on the release build and the marked ones on the debug build
+test: venv build build-debug  ## lint, then the quick tests on the release build and the marked ones on the debug build
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-engine test-rest test-debug
-# All tests on the release build, in two parts: the first takes as long as the other and test-debug.
+test-all: export SLOW := yes
+test-all: test  ## the same with the slow tests
+# The release build in two parts, so that two cores have about as much to do.
 .PHONY: test-engine test-rest test-debug
+# Threads that wait for each other on busy cores take ten times as long.
+test-engine test-rest test-debug test-elsewhere: export OMP_NUM_THREADS := 1
 test-engine: build
-	COOP_DEBUG=0 $(PY) -m pytest tests/engine
+	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" tests/engine
 test-rest: build
-	COOP_DEBUG=0 $(PY) -m pytest --ignore=tests/engine
+	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" --ignore=tests/engine
 test-debug: build-debug
-	COOP_DEBUG=1 $(PY) -m pytest -m debug_build
+	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow)"
+
+# Packages that nothing else needs. Without what they depend on: that would be another torch.
+ELSEWHERE_STAMP := $(VENV)/.stamp-elsewhere
+$(ELSEWHERE_STAMP): requirements-elsewhere.txt $(TOOLS_STAMP)
+	$(PY) -m pip install --quiet --no-deps -r requirements-elsewhere.txt
+	@touch $@
+test-elsewhere: build $(ELSEWHERE_STAMP)  ## run programs in the manner of others; writes docs/elsewhere.md
+	COOP_DEBUG=0 $(PY) -m pytest tests/elsewhere --elsewhere-page=docs/elsewhere.md
 
 # Goes on where it was stopped, on the same build; OPERATORS="--jobs 16" uses more processes.
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md

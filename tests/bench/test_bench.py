@@ -92,6 +92,7 @@ def test_the_file_says_how_it_was_made(swept: Path) -> None:
     assert set(run) == {"command", "date", "cpu", "cores", "python", "torch", "commit"}
 
 
+@pytest.mark.slow
 def test_the_same_command_decides_the_same(swept: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.json"
     assert bench(again, *RATIOS) == 0
@@ -119,6 +120,7 @@ def test_an_interrupted_sweep_goes_on(
     assert len(found["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_the_smallest_budget_is_found_from_what_is_known(swept: Path, tmp_path: Path) -> None:
     path = tmp_path / "smallest.json"
     path.write_text(swept.read_text())

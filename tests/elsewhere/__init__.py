@@ -1,1 +1,1 @@
-"""Programs in the manner of code that nobody here wrote: other people's APIs and training styles."""
+"""Programs in the manner of code that nobody here wrote: their APIs and styles."""

@@ -63,7 +63,7 @@ class LanguageModel(nn.Module):
 
 @LOOPS
 def language_model_with_accumulation_and_clipping(seed: int) -> Outcome:
-    """Two groups of AdamW, a warm-up, micro-batches, clipping, an estimate of the loss, a sample."""
+    """Two groups of AdamW, a warm-up, micro-batches, clipping, an estimate, a sample."""
     torch.manual_seed(seed)
     text = torch.randint(97, (2000,))
 
@@ -167,9 +167,7 @@ def adversarial_training_with_a_gradient_penalty(seed: int) -> Outcome:
     torch.manual_seed(seed)
     generator = nn.Sequential(nn.Linear(16, 96), nn.LeakyReLU(0.2), nn.Linear(96, 64), nn.Tanh())
     critic = nn.Sequential(nn.Linear(64, 96), nn.LeakyReLU(0.2, True), nn.Linear(96, 1))
-    optimizers = [
-        Adam(net.parameters(), lr=1e-3, betas=(0.5, 0.9)) for net in (generator, critic)
-    ]
+    optimizers = [Adam(net.parameters(), lr=1e-3, betas=(0.5, 0.9)) for net in (generator, critic)]
     losses = []
     for _ in range(2):
         real = torch.randn(256, 64).tanh()
@@ -222,7 +220,9 @@ def deep_q_learning_with_a_target_network(seed: int) -> Outcome:
     """A replay buffer of single tensors, `gather`, a target that follows in place."""
     torch.manual_seed(seed)
     online, target = (
-        nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4))
+        nn.Sequential(
+            nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4)
+        )
         for _ in range(2)
     )
     target.load_state_dict(online.state_dict())
@@ -301,7 +301,9 @@ def truncated_backpropagation_through_time(seed: int) -> Outcome:
         for start in range(0, 40, 20):
             state = None if state is None else tuple(each.detach() for each in state)
             hidden, state = rnn(embed(text[start : start + 20]), state)
-            loss = F.cross_entropy(head(hidden).flatten(0, 1), text[start + 1 : start + 21].flatten())
+            loss = F.cross_entropy(
+                head(hidden).flatten(0, 1), text[start + 1 : start + 21].flatten()
+            )
             model.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.25)
@@ -373,7 +375,9 @@ def style_transfer_with_lbfgs(seed: int) -> Outcome:
     features(torch.rand(1, 3, 32, 32))
     wanted = {name: gram(name).detach() for name in caught}
     image = torch.rand(1, 3, 32, 32).requires_grad_()
-    optimizer = torch.optim.LBFGS([image], max_iter=3, history_size=4, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [image], max_iter=3, history_size=4, line_search_fn="strong_wolfe"
+    )
     losses = []
 
     def closure() -> Tensor:
@@ -426,7 +430,9 @@ def data_loader_workers_and_mixed_up_images(seed: int) -> Outcome:
     torch.manual_seed(seed)
     model = convolutions().to(memory_format=torch.channels_last)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
-    loader = DataLoader(Squares(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = DataLoader(
+        Squares(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
+    )
     losses = []
     for _ in range(2):
         for images, labels in loader:

@@ -317,5 +317,3 @@ def safetensors_saved_and_loaded(seed: int) -> Outcome:
         with safe_open(held, framework="pt") as file:
             piece = file.get_slice("1")[2:5]
     return collect(losses, modules=[model, other], loaded=list(loaded.values()), piece=piece)
-
-

@@ -8,10 +8,11 @@ from .runs import Row
 
 HEAD = """# Programs in the manner of others
 
-`make test-elsewhere` writes this page. Each program is small and was written here, in the manner of code that nobody here
-wrote: another library's API, or another training style. It runs twice without a budget, then in two budgets: the
-smallest that it fits (tight, to within 20%), and one about halfway from there to its peak (moderate). Losses, gradients, parameters, buffers,
-optimizer state, outputs and the generator's state are compared bit for bit; a difference fails the test.
+`make test-elsewhere` writes this page. Each program is small and was written here, in the manner of
+code that nobody here wrote: another library's API, or another training style. It runs twice without
+a budget, then in two budgets: the smallest that it fits (tight, to within 20%), and one about
+halfway from there to its peak (moderate). Losses, gradients, parameters, buffers, optimizer state,
+outputs and the generator's state are compared bit for bit; a difference fails the test.
 
 | program | peak, KiB | moderate | evictions | replays | tight | evictions | replays |
 | --- | --- | --- | --- | --- | --- | --- | --- |

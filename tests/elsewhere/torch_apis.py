@@ -217,9 +217,9 @@ def sparse_embedding_gradients(seed: int) -> Outcome:
     ]
     losses = []
     for _ in range(3):
-        tokens = torch.randint(500, (128, 8))
-        features = words(tokens).mean(1) + bags(tokens.flatten(), torch.arange(0, 1024, 8))
-        loss = F.cross_entropy(head(features), torch.randint(10, (128,)))
+        tokens = torch.randint(500, (256, 16))
+        features = words(tokens).tanh().mean(1) + bags(tokens.flatten(), torch.arange(0, 4096, 16))
+        loss = F.cross_entropy(head(features), torch.randint(10, (256,)))
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -321,9 +321,11 @@ def quantization_aware_training(seed: int) -> Outcome:
     model = Faked()
     outcome = train(model, model, rows=128)
     weight = model.body[0].weight.detach()
-    whole = torch.quantize_per_tensor(weight, 0.01, 0, torch.qint8)
-    scales = weight.abs().amax(1) / 127
-    rows = torch.quantize_per_channel(weight, scales, torch.zeros(64), 0, torch.qint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # deprecated
+        whole = torch.quantize_per_tensor(weight, 0.01, 0, torch.qint8)
+        scales = weight.abs().amax(1) / 127
+        rows = torch.quantize_per_channel(weight, scales, torch.zeros(64), 0, torch.qint8)
     tensors = dict(outcome.tensors)
     tensors |= {"integers": rows.int_repr(), "whole": whole.dequantize(), "rows": rows.dequantize()}
     return Outcome(tensors)
@@ -370,9 +372,7 @@ class Swish(torch.autograd.Function):
 def hand_written_gradients(seed: int) -> Outcome:
     torch.manual_seed(seed)
     model = mlp()
-    return train(
-        model, lambda rows: model[8](Swish.apply(model[2](Swish.apply(model[0](rows)))))
-    )
+    return train(model, lambda rows: model[8](Swish.apply(model[2](Swish.apply(model[0](rows))))))
 
 
 @APIS
@@ -476,6 +476,7 @@ def threads_that_prefetch_train_and_read(seed: int) -> Outcome:
             except BaseException as error:  # raised in the thread that joins
                 errors.append(error)
                 batches.put(None)
+
         return run
 
     def prefetch() -> None:
@@ -540,14 +541,10 @@ class Labelled(Tensor):
     label = "none"
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_function__(func, types, args, kwargs or {})
         if isinstance(result, Labelled):
-            result.label = next(
-                (each.label for each in args if isinstance(each, Labelled)), "none"
-            )
+            result.label = next((each.label for each in args if isinstance(each, Labelled)), "none")
         return result
 
 

@@ -7,15 +7,15 @@ import pytest
 from .conftest import SmallestBudgets
 from .corners import CORNERS
 from .harness import reference, rounded, smallest_budget, try_budget
+from .slices import covering_pairs
 
 TOLERANCE = {"coop": 0.1, "dtr": 0.3, "dte": 0.3}
 
+
 # The debug build checks every invariant after every operation: one policy of three is enough.
-EVERY_POLICY = [pytest.param("coop", marks=pytest.mark.debug_build), "dtr", "dte"]
-
-
-@pytest.mark.parametrize("policy", EVERY_POLICY)
-@pytest.mark.parametrize("name", CORNERS)
+@pytest.mark.parametrize(
+    ("name", "policy"), covering_pairs(CORNERS, ("coop", "dtr", "dte"), debug="coop")
+)
 def test_a_corner_is_the_same_bits_from_its_peak_down_to_the_smallest_budget_it_fits(
     name: str, policy: str, smallest_budgets: SmallestBudgets
 ) -> None:

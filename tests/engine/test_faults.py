@@ -52,10 +52,18 @@ def quick_steps() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
-@pytest.mark.parametrize("half", ["passes", "update"])
 @pytest.mark.parametrize(
-    ("evicting", "num_layers"),
-    [("nothing", 1), ("not recorded", 1), ("in need", 2), ("everything", 1)],
+    ("evicting", "num_layers", "half"),
+    [
+        ("nothing", 1, "passes"),
+        ("not recorded", 1, "update"),
+        ("in need", 2, "passes"),
+        ("everything", 1, "update"),
+        pytest.param("nothing", 1, "update", marks=pytest.mark.slow),
+        pytest.param("not recorded", 1, "passes", marks=pytest.mark.slow),
+        pytest.param("in need", 2, "update", marks=pytest.mark.slow),
+        pytest.param("everything", 1, "passes", marks=pytest.mark.slow),
+    ],
 )
 def test_an_allocation_that_fails_anywhere_in_a_step_skips_that_batch_and_nothing_else(
     half: str, evicting: str, num_layers: int

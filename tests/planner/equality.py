@@ -9,6 +9,7 @@ import gc
 import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import coop
@@ -66,12 +67,12 @@ def decisions_of_the_simulator(
     return {key: result.stats[key] for key in KEYS} if result.fitted else None  # type: ignore[literal-required]
 
 
-def differences(name: str) -> list[str]:
+def differences(name: str, policies: Sequence[str] = POLICIES) -> list[str]:
     """What the two decide differently on a program, over budgets and policies."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         trace, peak_bytes = record(PROGRAMS[name], Path(folder) / "trace.jsonl")
-    for policy in POLICIES:
+    for policy in policies:
         for ratio in RATIOS:
             budget_bytes = int(peak_bytes * ratio) // 4096 * 4096
             engine = decisions_of_the_engine(PROGRAMS[name], budget_bytes, policy)

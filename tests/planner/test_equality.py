@@ -2,13 +2,15 @@
 
 import pytest
 
-from .equality import differences
+from tests.engine.slices import covering_pairs
+
+from .equality import POLICIES, differences
 
 # One of each kind: in-place and statistics, foreach optimizers and dropout, memory of NumPy.
 SOME = ("cnn_with_batch_norm_and_inplace_relu", "adamw_foreach", "mixture_of_experts")
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", SOME)
-def test_the_simulator_decides_as_the_engine_does(name: str) -> None:
-    assert differences(name) == []
+@pytest.mark.parametrize(("name", "policy"), covering_pairs(SOME, POLICIES))
+def test_the_simulator_decides_as_the_engine_does(name: str, policy: str) -> None:
+    assert differences(name, (policy,)) == []
