@@ -59,7 +59,7 @@ def confine(overlay: Overlay) -> None:
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
-            if args[2] & WRITES:
+            if args[2] & WRITES and args[0] is not overlay.name_for_opener():
                 check(args[0], True)
         elif event == "os.truncate":
             check(args[0], True)

@@ -104,8 +104,11 @@ class Layers:
             self.borrowed.discard(key)
             found = os.readlink(above)
             os.unlink(above)
-        if found != above and not empty and os.path.exists(found):
-            shutil.copyfile(found, above)
+        if found != above and os.path.exists(found):
+            if empty:
+                Path(above).touch()
+            else:
+                shutil.copyfile(found, above)
         return above
 
     def borrow(self, key: str) -> None:
@@ -130,7 +133,7 @@ class Layers:
         found = self.found(key)
         if found == key:
             said = os.path.join(os.getcwd(), os.fsdecode(path))
-            return path if dir_fd is None and not is_under(said, self.root) else key
+            return path if dir_fd is None and real(said, follow) == key else key
         return os.path.realpath(found) if key in self.borrowed else found
 
     # --- what happened ----------------------------------------------------------------------------

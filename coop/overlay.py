@@ -83,6 +83,10 @@ class Overlay(Layers):
         if is_under(os.getcwd(), self.root):
             os.chdir(self._here)
 
+    def on_leaving(self, function: Callable[..., Any], *args: Any) -> None:
+        """For what else was changed."""
+        self._stack.callback(function, *args)
+
     def _put(self, owner: Any, name: str, value: Any) -> None:
         if hasattr(owner, name):
             self._stack.callback(setattr, owner, name, vars(owner)[name])
@@ -107,6 +111,10 @@ class Overlay(Layers):
     def _is_passing(self) -> bool:
         return getattr(self._inside, "passing", False)
 
+    def name_for_opener(self) -> Any:
+        """What `open` was called with by this thread, if it was given an opener."""
+        return getattr(self._inside, "name", None)
+
     def passing(self) -> contextlib.AbstractContextManager[None]:
         """Within it this thread reaches the files themselves."""
         return self._set_passing(True)
@@ -128,8 +136,13 @@ class Overlay(Layers):
     def _open_file(self, original: Any, file: Any, mode: str = "r", *args: Any, **kw: Any) -> Any:
         opener = kw.get("opener") or (args[5] if len(args) > 5 else None)
         if isinstance(file, int) or opener is not None or not isinstance(mode, str):
-            with self.diverting():  # an opener asks for a descriptor by os.open
-                return original(file, mode, *args, **kw)
+            # An opener asks for a descriptor by os.open.
+            before, self._inside.name = self.name_for_opener(), file
+            try:
+                with self.diverting():
+                    return original(file, mode, *args, **kw)
+            finally:
+                self._inside.name = before
         if set(mode) & set("wax+"):
             where = self.writable(file, empty="w" in mode, new="x" in mode)
         else:

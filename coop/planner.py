@@ -153,6 +153,8 @@ class _Sweep:
         self.waiting = len(new)
         for _ in self.pool.map(lambda cell: self.run(*cell, was_waiting=True), new):
             pass
+        if not new and self.progress is not None:
+            self.progress(self.done, self.done)
         return tuple(self.points[cell] for cell in cells)
 
     def smallest(self, policy: str, peak_bytes: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import io
 import json
 import os
 import sys
@@ -87,6 +88,7 @@ def _reduce(tensor: torch.Tensor, protocol: Any) -> Any:
 def saving(overlay: Overlay) -> Iterator[None]:
     """Within the overlay."""
     _divert_torch(overlay)
+    _divert_numpy(overlay)
     _divert_safetensors(overlay)
     torch.Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign]
     try:
@@ -128,6 +130,15 @@ def _empty_file(overlay: Overlay, _: Any, owner: Any, path: Any, *args: Any, **k
 
 def _profile_file(overlay: Overlay, original: Any, result: Any, path: Any) -> None:
     original(result, overlay.writable(path, empty=True, new=False))
+
+
+def _divert_numpy(overlay: Overlay) -> None:
+    """`savetxt` keeps a reference to `io.open`."""
+    openers = getattr(importlib.import_module("numpy.lib._datasource"), "_file_openers", None)
+    by_ending = getattr(openers, "_file_openers", {})
+    if None in by_ending:
+        overlay.on_leaving(by_ending.__setitem__, None, by_ending[None])
+        by_ending[None] = io.open
 
 
 def _divert_safetensors(overlay: Overlay) -> None:

@@ -7,6 +7,7 @@ anything it left for its exit.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -75,6 +76,7 @@ def record_script(
     Returns the trace, if there is one; how it ended; and, in a line, which files stayed as they
     were. After a failure the trace is of the complete steps before.
     """
+    _import_what_is_needed()
     with tempfile.TemporaryDirectory(prefix="coop-plan-") as folder:
         overlay = Overlay(folder)
         file = Path(overlay.folder) / ("trace.jsonl" if path is None else path.name)
@@ -105,6 +107,16 @@ def record_script(
                 write_whole(path, file.read_bytes())
             trace = replace(read_trace(file), path=arguments[0] if path is None else str(path))
         return trace, outcome, overlay.summary()
+
+
+@functools.cache
+def _import_what_is_needed() -> None:
+    """By the first step without hardware: it takes seconds, here once for all processes."""
+    with tempfile.TemporaryDirectory(prefix="coop-plan-") as folder:
+        with pretending(Overlay(folder), "cpu"):
+            model = torch.nn.Linear(1, 1)
+            model(torch.ones(1)).backward()
+            torch.optim.AdamW(model.parameters()).step()
 
 
 def _wait(process: int) -> int:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coop.commands._arguments import output_path, size
-from coop.commands.run import WrongInput, print_traceback, script_program
+from coop.commands.run import WrongInput, module_program, print_traceback, script_program
 from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
 from coop.pretend import DataDependentError
 from coop.profiles import devices, get_device
@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-for", metavar="BYTES", type=size, help="the largest {batch} that fits"
     )
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("target", metavar="TRACE|SCRIPT")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
 
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> Trace:
-    if args.target.endswith((".jsonl", ".jsonl.gz")):
+    if args.target.endswith((".jsonl", ".jsonl.gz")) and not args.module:
         if args.arguments:
             raise WrongInput(
                 f"unexpected {args.arguments[0]!r} after the trace: options come before it"
@@ -127,7 +128,7 @@ def _trace(args: argparse.Namespace) -> Trace:
 def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | None) -> Trace:
     name = args.target
     trace, outcome, changes = record_script(
-        script_program(name),
+        module_program(name) if args.module else script_program(name),
         [name, *arguments],
         device=args.device or DEFAULT_DEVICE,
         num_steps=args.steps,
@@ -138,15 +139,15 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
         print(f"coop plan: {name} changes no file: {changes}", file=sys.stderr)
     if outcome.failure:
         how = "failed" if trace is None else f"failed after {_steps(outcome)}"
-        command = shlex.join(["python", "-m", "coop", "run", "--budget"])
-        command = f"{command} BYTES --trace FILE.jsonl {shlex.join([name, *arguments])}"
+        program = shlex.join([*(["-m"] if args.module else []), name, *arguments])
         if trace is None and outcome.is_data_dependent:
             raise WrongInput(outcome.failure)
         if trace is None:
             if outcome.failure.startswith("died"):
                 how = outcome.failure
             raise ScriptFailed(
-                f"{name} {how}; if it works with the hardware, record it there: {command}"
+                f"{name} {how}; if it works with the hardware, record it there: "
+                f"python -m coop run --budget BYTES --trace FILE.jsonl {program}"
             )
         print(f"coop plan: {name} {how}: the plan is of what came before", file=sys.stderr)
     if trace is None or trace.num_operators == 0:

@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import os
 import runpy
+import shlex
 import signal
 import sys
 import time
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             raise WrongInput(f"{budget!r}: a share is of a GPU's free memory; here give bytes")
         if args.script is None:
             raise WrongInput("nothing to run: give a script, or -m and a module, after the options")
-        program = _module(args.script) if args.module else script_program(args.script)
+        program = module_program(args.script) if args.module else script_program(args.script)
         events = args.report is not None or args.snapshot is not None
         stack = contextlib.ExitStack()
         if device == "cpu":
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
             enough = error.shortage["sufficient_budget_bytes"]
             print(
                 f"coop run: out of budget; try --budget {enough} ({format_bytes(enough)}); "
-                f"`coop plan {args.script}` says what all of it needs",
+                f"`{_plan_command(args, device)}` says what all of it needs",
                 file=sys.stderr,
             )
     seconds = time.perf_counter() - begin
@@ -125,6 +126,14 @@ def run(args: argparse.Namespace) -> int:
     if exit_code == 128 + signal.SIGINT:
         _die_of_interrupt()
     sys.exit(exit_code)
+
+
+def _plan_command(args: argparse.Namespace, device: str) -> str:
+    """Of this very program."""
+    of_cpu = ["--device", "cpu"] if device == "cpu" else []
+    module = ["-m"] if args.module else []
+    words = ["python", "-m", "coop", "plan", *of_cpu, *module, args.script, *args.arguments]
+    return shlex.join(words)
 
 
 def _budget(given: str | None) -> str:
@@ -195,7 +204,7 @@ def script_program(name: str) -> Callable[[], None]:
     return program
 
 
-def _module(name: str) -> Callable[[], None]:
+def module_program(name: str) -> Callable[[], None]:
     """As `python -m NAME` would run it."""
     folder = str(Path.cwd())
     if not sys.flags.safe_path and sys.path[0] not in ("", folder):
