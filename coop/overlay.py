@@ -93,7 +93,7 @@ class Overlay(Layers):
             setattr(owner, name, value)
 
     def divert(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
-        """Until the overlay is left `function(original, ...)` is called instead, if there is one."""
+        """Until it is left `function(original, ...)` is called instead, if there is one."""
         if name not in vars(owner):
             return
         original = getattr(owner, name)

@@ -19,7 +19,7 @@ from typing import Any
 
 from coop.profiles import get_device
 from coop.simulate import Options, Simulation, peak_without_limit, simulate
-from coop.sizes import format_bytes, parse_bytes
+from coop.sizes import format_budget, format_bytes, parse_bytes
 from coop.trace import Trace, read_trace, write_recorded
 from coop.tracing import record_without_hardware
 
@@ -98,7 +98,7 @@ class Plan:
         chosen = [p for p in told if p.budget_bytes in _three(told, self.knee_bytes)]
         parts = [f"takes {format_bytes(self.peak_bytes)} without a limit"]
         parts += [f"{format_bytes(p.budget_bytes)} at +{p.overhead - 1:.0%}" for p in chosen]
-        parts.append(f"below {format_bytes(self.smallest_bytes[policy])}: no")
+        parts.append(f"below {format_budget(self.smallest_bytes[policy])}: no")
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:

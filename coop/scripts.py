@@ -112,11 +112,13 @@ def record_script(
 @functools.cache
 def _import_what_is_needed() -> None:
     """By the first step without hardware: it takes seconds, here once for all processes."""
-    with tempfile.TemporaryDirectory(prefix="coop-plan-") as folder:
-        with pretending(Overlay(folder), "cpu"):
-            model = torch.nn.Linear(1, 1)
-            model(torch.ones(1)).backward()
-            torch.optim.AdamW(model.parameters()).step()
+    with (
+        tempfile.TemporaryDirectory(prefix="coop-plan-") as folder,
+        pretending(Overlay(folder), "cpu"),
+    ):
+        model = torch.nn.Linear(1, 1)
+        model(torch.ones(1)).backward()
+        torch.optim.AdamW(model.parameters()).step()
 
 
 def _wait(process: int) -> int:

@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-__all__ = ["LARGEST_BYTES", "format_bytes", "parse_bytes"]
+__all__ = ["LARGEST_BYTES", "format_budget", "format_bytes", "parse_bytes"]
 
 # Nothing real is larger (a pebibyte), and sums of a few thousand such sizes still fit 64 bits.
 LARGEST_BYTES = 2**50
@@ -52,3 +52,12 @@ def format_bytes(num_bytes: int) -> str:
             return f"{num_bytes} B" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} TiB"
+
+
+def format_budget(num_bytes: int) -> str:
+    """The same, never less than `num_bytes`: who takes it as a budget has enough."""
+    text = format_bytes(num_bytes)
+    if parse_bytes(text) >= num_bytes:
+        return text
+    number, unit = text.split()
+    return f"{float(number) + 0.01:.2f} {unit}"

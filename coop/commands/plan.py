@@ -18,7 +18,7 @@ from coop.pretend import DataDependentError
 from coop.profiles import devices, get_device
 from coop.scripts import DEFAULT_NUM_STEPS, Outcome, record_script
 from coop.simulate import POLICIES
-from coop.sizes import format_bytes
+from coop.sizes import format_budget, format_bytes
 from coop.trace import Trace, TraceError, read_trace
 
 EPILOG = """
@@ -218,7 +218,7 @@ def _print(plan: Plan) -> None:
     for budget_bytes in sorted({point.budget_bytes for point in plan.points}, reverse=True):
         cells = (_cell(by_cell[policy, budget_bytes]) for policy in policies)
         table.add_row(format_bytes(budget_bytes), *cells)
-    smallest = (format_bytes(plan.smallest_bytes[policy]) for policy in policies)
+    smallest = (format_budget(plan.smallest_bytes[policy]) for policy in policies)
     table.add_row("smallest", *smallest, style="dim")
     console.print(table)
     if plan.checkpointed is not None:

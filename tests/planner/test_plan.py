@@ -85,6 +85,21 @@ def test_progress_knows_of_the_points_to_come() -> None:
     assert told[-1] == (len(told), len(told))
 
 
+def test_points_that_are_known_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one here is: with one worker it was still waited for when the others were done."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    told: list[tuple[int, int]] = []
+    trace = read_trace(RESIDUAL)
+    smallest = smallest_budget(trace)
+    for budgets in ([2 * smallest, smallest], [smallest]):
+        told.clear()
+        plan_trace(
+            trace, budgets=budgets, policies=("coop",), progress=lambda *state: told.append(state)
+        )
+        done, known = told[-1]
+        assert done == known
+
+
 def test_the_knee_is_where_the_curve_bends() -> None:
     times = {100: 10.0, 90: 10.5, 80: 11.0, 70: 12.0, 60: 20.0, 50: 40.0}
     points = [Point("coop", b, True, t, t / 10, 0, 0) for b, t in times.items()]
@@ -340,7 +355,11 @@ def test_the_command_plans_a_script(in_process: InProcess, tmp_path: Path) -> No
         "    print('loss', loss.item())\n"
     )
     code, out, err = in_process("plan", "--policies", "coop", "--json", str(script), "4096")
-    assert (code, err) == (0, "loss 1.0\nloss 1.0\n")
+    assert (code, err) == (
+        0,
+        f"loss 1.0\ncoop plan: {script} was ended after 2 steps of its optimizer "
+        "(--steps says how many)\n",
+    )
     assert json.loads(out)["num_steps"] == 2
     code, out, _ = in_process("plan", "--policies", "coop", str(script), "64")
     assert (code, out.splitlines()[0].split(" on ")[0]) == (0, str(script))
@@ -388,6 +407,8 @@ def test_a_script_without_operators_has_no_plan(in_process: InProcess, tmp_path:
         (["--batch-for", "1GiB", "--budgets", "1GiB", "x.py", "{batch}"], "--batch-for has no use"),
         (["--save-trace", "t.jsonl", str(RESNET)], "--save-trace is for a script"),
         (["--checkpoint", "nowhere.jsonl", str(RESNET)], "nowhere.jsonl: cannot be read"),
+        (["--steps", "-1", "x.py"], "argument --steps: '-1' is not a number of steps"),
+        (["-m", "no.such"], "there is no module named 'no.such'"),
         (["--budgets", "2GiB,some", str(RESNET)], "argument --budgets: 'some' is not a size"),
     ],
 )
