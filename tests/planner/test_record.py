@@ -213,3 +213,146 @@ def test_without_hardware_attention_is_that_of_a_gpu(dtype: torch.dtype, masked:
     probabilities = batch * heads * length * length * dtype.itemsize
     assert peak_without_limit(trace) < probabilities
     assert peak_without_limit(coop.record_function(train, device="cpu")) > probabilities
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_without_hardware_a_checkpointed_layer_is_recomputed_as_it_was(reentrant: bool) -> None:
+    """What `backward` runs pretends a GPU as well: else attention had the kernel of a CPU there."""
+    from torch.utils.checkpoint import checkpoint
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        heads = x.view(4, 256, 8, 16).transpose(1, 2)
+        attended = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return x + attended.transpose(1, 2).reshape(x.shape)
+
+    def train() -> None:
+        x = torch.randn(4, 256, 128, device="cuda", requires_grad=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = checkpoint(layer, x, use_reentrant=reentrant)
+        y.sum().backward()
+
+    trace = coop.record_function(train)
+    kernels = [name for name in trace.op_names if "scaled_dot_product" in name]
+    assert kernels == [
+        "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_flash_attention_backward",
+    ]
+
+
+def test_without_hardware_attention_inside_a_module_is_that_of_a_gpu() -> None:
+    def train() -> None:
+        layer = nn.TransformerEncoderLayer(64, 4, 64, batch_first=True)
+        layer(torch.randn(2, 512, 64)).sum().backward()
+
+    names = coop.record_function(train).op_names
+    assert "aten::_scaled_dot_product_efficient_attention" in names
+    assert not any("for_cpu" in name for name in names)
+
+
+def test_without_hardware_numbers_are_read_in_every_way() -> None:
+    def train() -> None:
+        loss = torch.randn(8).sum()
+        assert f"{loss:.4f} {loss:5.1f}" == "1.0000   1.0"
+        assert (float(loss), int(loss), round(loss.item(), 2)) == (1.0, 1, 1.0)
+        assert np.asarray(torch.zeros(2, dtype=torch.int32)).dtype == np.int32
+        assert np.array(loss, dtype=np.float64).dtype == np.float64
+        assert np.from_dlpack(torch.randn(3)).tolist() == [1.0, 1.0, 1.0]
+
+    coop.record_function(train)
+
+
+def _networks() -> dict[str, object]:
+    t = pytest.importorskip("transformers")
+    sizes = {
+        "vocab_size": 128,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 66,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    grouped = {**sizes, "num_key_value_heads": 2}
+    two_sided = {
+        "vocab_size": 128,
+        "d_model": 64,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128,
+    }
+    image = {"image_size": 32, "patch_size": 8}
+    t5 = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+    sound = {"num_mel_bins": 16, "max_source_positions": 16, "max_target_positions": 32}
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    causal = t.AutoModelForCausalLM.from_config
+    return {
+        "llama": lambda: causal(t.LlamaConfig(**grouped)),
+        "qwen3": lambda: causal(t.Qwen3Config(**grouped, head_dim=16)),
+        "gemma2": lambda: causal(t.Gemma2Config(**grouped, head_dim=16)),
+        "phi3": lambda: causal(t.Phi3Config(**grouped)),
+        "mistral": lambda: causal(t.MistralConfig(**grouped)),
+        "gpt_neox": lambda: causal(t.GPTNeoXConfig(**sizes)),
+        "olmo2": lambda: causal(t.Olmo2Config(**grouped)),
+        "gpt2": lambda: causal(t.GPT2Config(vocab_size=128, n_embd=64, n_layer=2, n_head=4)),
+        "bert": lambda: t.BertForMaskedLM(t.BertConfig(**sizes)),
+        "roberta": lambda: t.RobertaForMaskedLM(t.RobertaConfig(**sizes)),
+        "t5": lambda: t.T5ForConditionalGeneration(
+            t.T5Config(**t5, vocab_size=128, decoder_start_token_id=0)
+        ),
+        "bart": lambda: t.BartForConditionalGeneration(t.BartConfig(**two_sided)),
+        "vit": lambda: t.ViTForImageClassification(t.ViTConfig(**sizes, **image)),
+        "whisper": lambda: t.WhisperForConditionalGeneration(
+            t.WhisperConfig(**two_sided, **sound, **tokens)
+        ),
+    }
+
+
+def _batch(name: str) -> dict[str, torch.Tensor]:
+    if name == "vit":
+        return {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.zeros(2).long()}
+    labels = torch.randint(0, 128, (2, 32))
+    if name == "whisper":
+        return {"input_features": torch.randn(2, 16, 32), "labels": labels}
+    return {"input_ids": torch.randint(0, 128, (2, 32)), "labels": labels}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        "qwen3",
+        "gemma2",
+        "phi3",
+        "mistral",
+        "gpt_neox",
+        "olmo2",
+        "gpt2",
+        "bert",
+        "roberta",
+        "t5",
+        "bart",
+        "vit",
+        "whisper",
+    ],
+)
+def test_without_hardware_networks_with_checkpointed_layers_under_autocast(name: str) -> None:
+    make = _networks()[name]
+
+    def train() -> None:
+        model = make().cuda().train()  # type: ignore[operator]
+        model.gradient_checkpointing_enable()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(**{key: value.cuda() for key, value in _batch(name).items()}).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    trace = coop.record_function(train)
+    assert len(simulate(trace, 2**30, Options(alignment=512)).steps) == 2
