@@ -19,6 +19,7 @@ from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from coop._native import _C
 
@@ -79,6 +80,8 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _aten._local_scalar_dense.default:
             return _a_number(args[0].dtype)
+        if func is _aten.equal.default:
+            return False
         if func in _DATA_DEPENDENT:
             raise DataDependentError(
                 f"{func} makes as many elements as the data says, and without the hardware there "
@@ -137,6 +140,11 @@ class _OneDevice(TorchFunctionMode):
             # As of a tensor: torch's own takes one of its subclasses for any object.
             shown = _a_number(args[0].dtype) if args[0].dim() == 0 else str(args[0])
             return format(shown, args[1])
+        if func is torch.Tensor.__deepcopy__:
+            if not isinstance(args[0], FakeTensor):
+                with _disable_current_modes():
+                    return func(*args, **kwargs)
+            args[0].constant = None  # a number that nobody reads, with bytes
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
         kwargs.pop("pin_memory", None)
@@ -245,6 +253,16 @@ def _cpu_autocast(init: Callable[..., None]) -> Callable[..., None]:
     return patched
 
 
+def _iterator_without_workers(loader: torch.utils.data.DataLoader[Any]) -> Any:
+    """Data are loaded here: worker processes send tensors by memory that these do not have."""
+    before = loader.num_workers, loader.timeout
+    loader.num_workers, loader.timeout = 0, 0
+    try:
+        return _SingleProcessDataLoaderIter(loader)
+    finally:
+        loader.num_workers, loader.timeout = before
+
+
 @contextlib.contextmanager
 def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
     """What the body computes has no bytes; `engine` sees its operators.
@@ -260,6 +278,7 @@ def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
         _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
         _patched(optimizer, "_foreach_supported_types", foreach_types),
         _patched(torch.nn.Module, "_apply", _apply),
+        _patched(torch.utils.data.DataLoader, "_get_iterator", _iterator_without_workers),
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
         # `backward` runs code of the program (checkpointed layers, hooks), and modules call these
         # from functions of torch: in both places the mode would be off.

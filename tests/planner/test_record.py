@@ -1,5 +1,6 @@
 """Traces of real programs."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -257,6 +258,25 @@ def test_without_hardware_numbers_are_read_in_every_way() -> None:
         assert np.asarray(torch.zeros(2, dtype=torch.int32)).dtype == np.int32
         assert np.array(loss, dtype=np.float64).dtype == np.float64
         assert np.from_dlpack(torch.randn(3)).tolist() == [1.0, 1.0, 1.0]
+
+    coop.record_function(train)
+
+
+def test_without_hardware_what_has_a_number_is_copied_and_workers_load_data() -> None:
+    """Lightning copies the first, `torch.tensor(0.0)`, for everything that it logs."""
+
+    def train() -> None:
+        assert copy.deepcopy(torch.tensor(2.0)).shape == ()
+        state = torch.get_rng_state()
+        assert copy.deepcopy(state).tolist() == state.tolist()
+        assert not torch.equal(torch.ones(2), torch.ones(2))
+        data = torch.utils.data.TensorDataset(torch.ones(8, 4))
+        loader = torch.utils.data.DataLoader(
+            data, 2, num_workers=2, timeout=5, persistent_workers=True
+        )
+        assert [batch.shape for (batch,) in loader] == [(2, 4)] * 4
+        assert len(list(loader)) == 4
+        assert loader.num_workers == 2
 
     coop.record_function(train)
 
