@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from coop import gpus, guards, reducer, threads
+from coop import distributed, gpus, guards, threads
 from coop._native import _C
 from coop.errors import (
     LostTensorError,
@@ -340,7 +340,7 @@ def budget(
         engines = [session._engine]
         try:
             guards.release()
-            reducer.release()
+            distributed.release()
             engines = list(session._engines().values())
             session._remember()
         finally:
@@ -359,7 +359,7 @@ def _start(session: Session) -> None:
     global _session
     _session = session
     guards.guard(_engine_of)
-    reducer.guard()
+    distributed.guard()
     session._engine.activate()
 
 
@@ -480,7 +480,7 @@ def _forked() -> None:
     global _session
     if _session is not None:
         guards.release()
-        reducer.release()
+        distributed.release()
     _session = None
     _C.after_fork_in_child()
 

@@ -70,6 +70,16 @@ auto translated(const char* what, F&& f) {
   }
 }
 
+// Whether we see the operators that it runs; either way, what it allocates is in the budget.
+py::object call(const py::function& f, const py::args& args, const py::kwargs& kwargs, bool seen) {
+  const c10::DispatchKeySet ours(kOurKey);
+  const auto thread = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard guard(
+      seen ? thread.included_ | ours : thread.included_,
+      seen ? thread.excluded_ - ours : thread.excluded_ | ours);
+  return f(*args, **kwargs);
+}
+
 py::object dispatch_fake(Engine& engine, const std::string& name, const std::string& overload,
                          const py::tuple& args, const py::dict& kwargs, const py::function& run) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
@@ -168,6 +178,12 @@ void bind_engine(py::module_& m) {
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("show_inputs", &show_inputs);
+  m.def("call_seen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
+    return call(f, args, kwargs, /*seen=*/true);
+  });
+  m.def("call_unseen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
+    return call(f, args, kwargs, /*seen=*/false);
+  });
   m.def("after_fork_in_child", [] {
     // The arena is the parent's; a copy of it must not be managed twice.
     set_thread_enabled(false);
