@@ -41,7 +41,7 @@ def _calling_back(method: Callable[..., Any]) -> Callable[..., Any]:
 def _methods() -> list[tuple[Any, str, Callable[..., Any]]]:
     if not torch.distributed.is_available():
         return []
-    reducer, future = torch.distributed.Reducer, torch._C.Future
+    reducer, future = torch._C._distributed_c10d.Reducer, torch._C.Future
     return [
         # Looks at the memory of its buckets of gradients without an operator.
         (reducer, "__init__", _making_roots),
