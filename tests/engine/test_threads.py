@@ -1,8 +1,4 @@
-"""Many threads allocate, free and compute in one arena at once.
-
-Users have one thread of their own in a budget, and autograd's. Here every thread is let in, so that
-the engine's locks meet more than they ever should have to.
-"""
+"""Many threads allocate, free and compute in one arena at once."""
 
 from __future__ import annotations
 
@@ -78,14 +74,7 @@ def test_threads_in_one_arena_compute_what_each_computes_alone(paranoid: bool) -
     with coop.budget(budget_bytes, paranoid=paranoid, small_bytes=0) as session:
         shared = shared_values()
 
-        def inside(number: int) -> list[Tensor]:
-            _C.set_thread_enabled(True)
-            try:
-                return work(number, shared)
-            finally:
-                _C.set_thread_enabled(False)
-
-        actual = in_threads(inside)
+        actual = in_threads(lambda number: work(number, shared))
         for result in (tensor for results in actual for tensor in results):
             result.sum()  # so that all of it is recomputed once, whatever was evicted before
         assert session._engine.is_valid()

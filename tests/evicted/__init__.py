@@ -1,0 +1,1 @@
+"""Whatever of torch's Python interface takes tensors, with every argument evicted first."""
