@@ -23,7 +23,8 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-faults test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
+.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
+	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
 	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench demo clean
 
 help:  ## print the targets
@@ -77,6 +78,9 @@ test-elsewhere: build $(ELSEWHERE_STAMP)  ## run programs in the manner of other
 # Goes on where it was stopped, on the same build; OPERATORS="--jobs 16" uses more processes.
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
 	COOP_DEBUG=0 $(PY) -m tests.operators.survey $(OPERATORS)
+
+test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted
 
 test-faults: build  ## let every placement of a training step fail in turn
 	COOP_DEBUG=0 $(PY) -m tests.engine.faults

@@ -300,7 +300,7 @@ def guard(engine_of: EngineOf) -> None:
         if name in owner.__dict__:
             _replaced.append((owner, name, owner.__dict__[name]))
             delattr(owner, name)
-    _C.show_inputs(torch.autograd._profiler_enabled())
+    _C.show_inputs(torch._C._autograd._profiler_enabled())
 
 
 def release() -> None:

@@ -266,9 +266,9 @@ def budget(
     """Run the body inside `size` bytes of memory.
 
     Every tensor made on the device by this thread, by autograd for it, and by threads that are
-    started inside, lives in one region of exactly that size. When an allocation does not fit, values that can be recomputed are evicted;
-    they come back when an operator needs them. Results are the same bits as without a
-    budget.
+    started inside, lives in one region of exactly that size. When an allocation does not fit,
+    values that can be recomputed are evicted; they come back when an operator needs them. Results
+    are the same bits as without a budget.
 
     On `"cuda"` this is `install` for the duration of the body: CUDA must not have been started
     before the first budget of a process, and all budgets of a process have the same size.

@@ -63,22 +63,23 @@ def keep_until_done(engine: Any) -> None:
     _drop_unused()
 
 
-def starting(method: Callable[..., Any]) -> Any:
+def starting(method: Callable[..., None]) -> Any:
     """`Thread.start`, which a thread inside the budget calls for one that is then inside too."""
 
     @functools.wraps(method)
     def start(thread: threading.Thread) -> None:
         if not _C.is_thread_enabled():
-            return method(thread)
+            method(thread)
+            return
         run = _inside(thread.run)
 
         def run_once() -> None:
-            del thread.run  # type: ignore[method-assign]
+            del thread.run
             run()
 
         thread.run = run_once  # type: ignore[method-assign]
         try:
-            return method(thread)
+            method(thread)
         except BaseException:
             thread.__dict__.pop("run", None)
             raise

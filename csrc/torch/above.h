@@ -35,7 +35,4 @@ class HoldScope {
   Hold* const outer_;
 };
 
-// Whether what is evicted is brought back before a profiler looks at an operator's arguments.
-void show_inputs(bool show);
-
 }  // namespace coop

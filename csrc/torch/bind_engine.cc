@@ -13,11 +13,11 @@
 #include <limits>
 #include <set>
 
-#include "torch/above.h"
 #include "torch/bind_core.h"
 #include "torch/cpu_arena.h"
 #include "torch/engine.h"
 #include "torch/meta_arena.h"
+#include "torch/profiling.h"
 #include "torch/source.h"
 #ifdef COOP_CUDA
 #include "cuda/cuda_arena.h"

@@ -1,7 +1,8 @@
 // Profilers note the addresses of an operator's tensors before it is dispatched: while one does,
 // what is evicted is brought back before it looks.
-#include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include "torch/profiling.h"
+
+#include <c10/core/Allocator.h>
 
 #include <mutex>
 
@@ -26,7 +27,7 @@ void hold(const c10::IValue& argument, Hold* held) {
 std::unique_ptr<at::ObserverContext> bring_back(const at::RecordFunction& function) {
   // What an operator of ours uses is there already.
   if (running().depth > 0) return nullptr;
-  const at::DisableRecordFunctionGuard unrecorded;
+  const UnprofiledScope unprofiled;
   Hold held;  // together: one must not make room for another
   try {
     for (const c10::IValue& argument : function.inputs()) hold(argument, &held);
@@ -36,7 +37,14 @@ std::unique_ptr<at::ObserverContext> bring_back(const at::RecordFunction& functi
   return nullptr;
 }
 
+thread_local int num_unprofiled = 0;
+
 }  // namespace
+
+UnprofiledScope::UnprofiledScope() { ++num_unprofiled; }
+UnprofiledScope::~UnprofiledScope() { --num_unprofiled; }
+
+bool is_memory_profiled() { return c10::memoryProfilingEnabled() && num_unprofiled == 0; }
 
 void show_inputs(bool show) {
   static std::mutex mutex;

@@ -11,6 +11,7 @@
 
 #include "torch/above.h"
 #include "torch/engine.h"
+#include "torch/profiling.h"
 #include "torch/running.h"
 
 namespace coop {
@@ -308,6 +309,7 @@ void Engine::replay(Record& base, Storage** outputs) {
   // Memory for what the operator writes; everything it reads is resident and locked.
   const RunScope scope(record.side, /*repeatable=*/true, /*replaying=*/true);
   const Recorder::PauseScope unrecorded;
+  const UnprofiledScope unprofiled;
   try {
     for (size_t i = 0; i < record.tensors.size(); ++i) {
       const FrozenTensor& tensor = record.tensors[i];

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/prefetch.h"
 #include "torch/engine.h"
+#include "torch/profiling.h"
 
 namespace coop {
 
@@ -191,6 +192,14 @@ void Engine::storage_died(Storage* storage) {
   if (!memory_->defer(storage)) core_.storage_died(storage);
 }
 
+// To a profiler. What is evicted and comes back is the program's all the while.
+void Engine::report_memory(const Storage& storage, Bytes change) {
+  const Value& value = *storage.value;
+  c10::reportMemoryUsageToProfiler(value.is_resident() ? address(value) : nullptr, change,
+                                   static_cast<size_t>(core_.stats().held),
+                                   static_cast<size_t>(config_.core.budget), memory_->device());
+}
+
 c10::DataPtr Engine::allocate(Bytes bytes) {
   num_storages_.fetch_add(1, std::memory_order_relaxed);
   std::optional<OutOfBudget> failure;
@@ -211,6 +220,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
       }
       memory_->allocated(storage);
       if (recorder_ != nullptr) recorder_->allocated(storage, bytes);
+      if (is_memory_profiled()) report_memory(*storage, bytes);
       return fresh_ptr(*storage);
     } catch (const OutOfBudget& error) {
       failure = error;
@@ -251,6 +261,7 @@ void Engine::delete_storage(void* context) {
   } else {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
     drop_handle(storage);
+    if (is_memory_profiled()) engine->report_memory(*storage, -engine->content_bytes(*storage));
     engine->storage_died(storage);
     trash = engine->is_trash_full();
   }

@@ -36,7 +36,9 @@ def run(share: list[str]) -> list[str]:
         if "done" in lines:
             break
         begun = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
-        found.append(f"{begun[-1] if begun else share[0]}: the process ended with {result.returncode}")
+        found.append(
+            f"{begun[-1] if begun else share[0]}: the process ended with {result.returncode}"
+        )
         share = share[len(begun) or 1 :]
     return found
 

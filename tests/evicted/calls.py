@@ -109,7 +109,7 @@ def public_functions() -> dict[str, tuple[Callable[..., Any], int]]:
     found: dict[str, tuple[Callable[..., Any], int]] = {}
     for function, dummy in torch.overrides.get_testing_overrides().items():
         name = torch.overrides.resolve_name(function) or getattr(function, "__name__", "?")
-        last = name.rstrip(".__get__").rpartition(".")[2]
+        last = name.removesuffix(".__get__").rpartition(".")[2]
         if last in LEFT_OUT or "__set__" in name or "__delete__" in name:
             continue
         found[name] = (function, _positions(dummy))

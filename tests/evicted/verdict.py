@@ -68,7 +68,9 @@ def _attempt(call: Call, session: coop.Session | None) -> Any:
 def _plain(result: Any) -> Any:
     """Without what cannot be compared outside: arrays become tensors, results are copies."""
     if type(result).__module__ == "numpy":
-        return torch.from_numpy(result.copy()) if hasattr(result, "shape") and result.shape else result
+        return (
+            torch.from_numpy(result.copy()) if hasattr(result, "shape") and result.shape else result
+        )
     if isinstance(result, (list, tuple)) and type(result) in (list, tuple):
         return type(result)(_plain(item) for item in result)
     if isinstance(result, Tensor):

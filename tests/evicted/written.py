@@ -209,7 +209,12 @@ WRITTEN: dict[str, tuple[Callable[[], Arguments], Callable[..., Any]]] = {
     "Tensor.tensor_split": (lambda: (floats(6, 6), ints(1, 3)), Tensor.tensor_split),
     "repeat_interleave": (lambda: (floats(6), lengths()), torch.repeat_interleave),
     "ctc_loss": (
-        lambda: (floats(9, 6, 5).log_softmax(2), ints(*[1] * 24).view(6, 4), lengths() + 3, ints(*[4] * 6)),
+        lambda: (
+            floats(9, 6, 5).log_softmax(2),
+            ints(*[1] * 24).view(6, 4),
+            lengths() + 3,
+            ints(*[4] * 6),
+        ),
         F.ctc_loss,
     ),
     "ctc_loss, lengths of another type": (
@@ -225,7 +230,10 @@ WRITTEN: dict[str, tuple[Callable[[], Arguments], Callable[..., Any]]] = {
         lambda: (lengths() % 3, floats(3, 4), ints(0, 2)),
         lambda i, w, o: F.embedding_bag(i, w, o),
     ),
-    "gradient": (lambda: (floats(6), floats(6).cumsum(0)), lambda x, s: torch.gradient(x, spacing=(s,))),
+    "gradient": (
+        lambda: (floats(6), floats(6).cumsum(0)),
+        lambda x, s: torch.gradient(x, spacing=(s,)),
+    ),
     "bincount": whole(torch.bincount),
     "one_hot": whole(F.one_hot),
     "unique": one(lambda x: torch.unique(x, return_inverse=True)),
@@ -244,10 +252,15 @@ WRITTEN: dict[str, tuple[Callable[[], Arguments], Callable[..., Any]]] = {
     "clip_grad_norm_": two(clipped),
     "parameters_to_vector": two(lambda x, y: nn.utils.parameters_to_vector([x, y])),
     "spectral_norm": one(
-        lambda x: (torch.manual_seed(0), nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))(x))[1]
+        lambda x: (
+            torch.manual_seed(0),
+            nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))(x),
+        )[1]
     ),
     "weight_norm": one(
-        lambda x: (torch.manual_seed(0), nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))(x))[1]
+        lambda x: (torch.manual_seed(0), nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))(x))[
+            1
+        ]
     ),
     "prune": one(
         lambda x: (
