@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack
 
 import coop
 
@@ -145,41 +144,32 @@ RAW_READS: dict[str, Callable[[Tensor], object]] = {
     "asarray": lambda t: np.asarray(t),
     "data_ptr": lambda t: t.data_ptr(),
     "storage_data_ptr": lambda t: t.untyped_storage().data_ptr(),
-    "dlpack": to_dlpack,
+    "dlpack": lambda t: torch.utils.dlpack.to_dlpack(t),
     "from_dlpack": np.from_dlpack,
     "view": lambda t: t[3:].t().numpy(),
 }
 
 
 @pytest.mark.parametrize("read", RAW_READS.values(), ids=RAW_READS)
-def test_a_raw_pointer_of_an_evicted_tensor_is_refused_until_it_is_materialized(
+def test_who_has_a_raw_pointer_of_an_evicted_tensor_has_its_bytes_for_good(
     read: Callable[[Tensor], object],
 ) -> None:
     with coop.budget(8 * MIB):
         t = value()
         coop.evict(t)
-        with pytest.raises(RuntimeError, match=r"coop\.materialize"):
-            read(t)
-        assert not coop.is_resident(t)
-        coop.materialize(t)
-        assert coop.is_resident(t)
         read(t)
+        assert coop.is_resident(t)
+        assert not coop.evict(t)
         np.testing.assert_array_equal(t.numpy(), t.clone().numpy())
     assert torch.equal(t, value())
 
 
 @pytest.mark.parametrize("read", [Tensor.tolist, Tensor.item, repr], ids=["tolist", "item", "repr"])
-def test_other_reads_of_an_evicted_tensor_are_right_or_refused(
-    read: Callable[[Tensor], object],
-) -> None:
-    """Never garbage: they either go through an operator or meet the message of Rule 13."""
+def test_other_reads_of_an_evicted_tensor_are_right(read: Callable[[Tensor], object]) -> None:
     one = value()[:1, :1]
     with coop.budget(8 * MIB):
         t = value()
         coop.evict(t)
-        try:
-            seen = read(t[:1, :1])
-        except RuntimeError as error:
-            assert "coop.materialize" in str(error)  # noqa: PT017
-        else:
-            assert seen == read(one)
+        if read is Tensor.tolist:  # what was taken before the budget goes past it
+            read = lambda t: t.tolist()  # noqa: E731
+        assert read(t[:1, :1]) == read(one)

@@ -33,6 +33,7 @@ SPECIAL = (
     "native_layer_norm",
     "nn.functional.batch_norm",
     "nn.functional.conv2d",
+    "nn.functional.ctc_loss",
     "nn.functional.dropout",
     "nn.functional.embedding",
     "nn.functional.gelu",
@@ -52,7 +53,7 @@ SPECIAL = (
     "zero_",
 )
 SLICE = sorted({*sorted(OPERATORS)[::7], *(name for name in SPECIAL if name in OPERATORS)})
-MODULES = ("nn.BatchNorm2d", "nn.Conv1d", "nn.Embedding", "nn.GRUCell", "nn.LayerNorm")
+MODULES = ("nn.BatchNorm2d", "nn.CTCLoss", "nn.Conv1d", "nn.Embedding", "nn.GRUCell", "nn.LayerNorm")
 MAX_CASES = 60  # of one operator
 
 
@@ -80,6 +81,4 @@ def spread(operator: str) -> list[Case]:
 def test_an_operator_is_the_same_bits_with_everything_evicted(operator: str) -> None:
     for case in spread(operator):
         verdict = judge(case)
-        assert verdict.kind in ("same", "refused", "varies", "raw"), (
-            f"{case.name}: {verdict.detail}"
-        )
+        assert verdict.kind in ("same", "refused", "varies"), f"{case.name}: {verdict.detail}"
