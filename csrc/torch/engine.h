@@ -240,7 +240,6 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   template <typename F>
   void exchange(const Storage& storage, F&& f);
   void storage_died(Storage* storage);
-  void report_memory(const Storage& storage, Bytes change);
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
   c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
   // Not worth two locks for one record.

@@ -37,6 +37,12 @@ Storage*& header(void* data) {
   return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
 }
 
+// To a profiler. What is evicted and comes back is the program's all the while.
+void report_memory(void* address, Bytes change, const Stats& stats, c10::Device device) {
+  c10::reportMemoryUsageToProfiler(address, change, static_cast<size_t>(stats.held),
+                                   static_cast<size_t>(stats.budget), device);
+}
+
 // The shape of an operator's result; empty if it is not known.
 std::optional<c10::IntArrayRef> shape_of(const FrozenCall& record, size_t output) {
   size_t next = 0;
@@ -192,14 +198,6 @@ void Engine::storage_died(Storage* storage) {
   if (!memory_->defer(storage)) core_.storage_died(storage);
 }
 
-// To a profiler. What is evicted and comes back is the program's all the while.
-void Engine::report_memory(const Storage& storage, Bytes change) {
-  const Value& value = *storage.value;
-  c10::reportMemoryUsageToProfiler(value.is_resident() ? address(value) : nullptr, change,
-                                   static_cast<size_t>(core_.stats().held),
-                                   static_cast<size_t>(config_.core.budget), memory_->device());
-}
-
 c10::DataPtr Engine::allocate(Bytes bytes) {
   num_storages_.fetch_add(1, std::memory_order_relaxed);
   std::optional<OutOfBudget> failure;
@@ -220,7 +218,9 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
       }
       memory_->allocated(storage);
       if (recorder_ != nullptr) recorder_->allocated(storage, bytes);
-      if (is_memory_profiled()) report_memory(*storage, bytes);
+      if (is_memory_profiled()) {
+        report_memory(address(*storage->value), bytes, core_.stats(), memory_->device());
+      }
       return fresh_ptr(*storage);
     } catch (const OutOfBudget& error) {
       failure = error;
@@ -261,7 +261,11 @@ void Engine::delete_storage(void* context) {
   } else {
     const std::lock_guard<std::mutex> guard(engine->mutex_);
     drop_handle(storage);
-    if (is_memory_profiled()) engine->report_memory(*storage, -engine->content_bytes(*storage));
+    if (is_memory_profiled()) {
+      void* address = storage->value->is_resident() ? engine->address(*storage->value) : nullptr;
+      report_memory(address, -engine->content_bytes(*storage), engine->core_.stats(),
+                    engine->memory_->device());
+    }
     engine->storage_died(storage);
     trash = engine->is_trash_full();
   }
