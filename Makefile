@@ -25,7 +25,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
-	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench demo clean
+	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench bench-gpu demo clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -172,6 +172,10 @@ bench-plan: build  ## time the planner on traces of 10,000 and 100,000 operators
 bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figures in build/
 	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json
 	$(PY) -m coop plot build/cpu-tiny.json
+
+# OUT=FOLDER takes the results and logs; CHECKS="curve limits" runs some of them.
+bench-gpu:  ## build with CUDA, run the GPU tests and the GPU checks; installs nothing
+	benchmarks/check.sh $(CHECKS)
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo

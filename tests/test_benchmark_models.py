@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from benchmarks import models
 from benchmarks.models import bert, gpt, spos, treelstm
@@ -175,6 +176,50 @@ def test_tiny_size_has_the_structure_and_depth_of_the_paper_size(name: str) -> N
     assert [type(m) for m in tiny.modules()] == [type(m) for m in paper.modules()]
 
 
+# Networks of libraries
+
+LIBRARIES = {"tv_resnet50": "torchvision", "hf_gpt2": "transformers", "hf_bert": "transformers"}
+
+
+@pytest.mark.parametrize("name", ["tv_resnet50", "hf_gpt2", "hf_bert", "lstm"])
+def test_networks_of_practice_train_repeat_and_can_be_checkpointed(name: str) -> None:
+    if name in LIBRARIES:
+        pytest.importorskip(LIBRARIES[name])
+    workload = models.get(name, "tiny")
+    assert train(workload, num_steps=2, seed=3) == train(workload, num_steps=2, seed=3)
+    expected = gradients(workload, workload.make_model())
+    model = workload.make_model()
+    workload.checkpoint(model)
+    for before, after in zip(expected, gradients(workload, model), strict=True):
+        assert (before is None) == (after is None)
+        assert before is None or after is None or torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("hf_gpt2", 354_823_168),
+        ("hf_bert", 335_174_458),
+        ("lstm", 8 * 4 * 1024 * (1024 + 1024 + 2) + (1024 + 1) * 256),
+    ],
+)
+def test_networks_of_practice_have_the_published_number_of_parameters(
+    name: str, published: int
+) -> None:
+    if name in LIBRARIES:
+        pytest.importorskip(LIBRARIES[name])
+    assert models.count_parameters(on_meta(models.get(name, "paper"))) == published
+
+
+def test_a_library_is_imported_when_its_network_is_built() -> None:
+    program = (
+        "import sys; from benchmarks import models\n"
+        "for name in models.all_names(): models.get(name, 'paper').can_checkpoint\n"
+        "assert not {'torchvision', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 # Training
 
 
@@ -205,9 +250,7 @@ def test_each_block_can_be_checkpointed(name: str) -> None:
     blocks = workload.blocks(model)
     inner = {id(m) for block in blocks for m in block.modules() if m is not block}
     assert not inner & {id(block) for block in blocks}
-    for block in blocks:
-        forward = block.forward
-        block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
+    workload.checkpoint(model)
     for before, after in zip(expected, gradients(workload, model), strict=True):
         assert (before is None) == (after is None)
         assert before is None or after is None or torch.equal(before, after)

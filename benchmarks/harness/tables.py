@@ -50,7 +50,7 @@ def tables(results: Results) -> Iterator[Content]:
         ),
         (
             "The same bits as plain torch: shares of what plain torch reserves",
-            ["network", "share", "GiB", "bits", "evictions", "recomputations a step"],
+            ["network", "share", "GiB", "bits", "evictions a step", "recomputations a step"],
             _same_bits(results),
         ),
         (

@@ -263,6 +263,7 @@ def _measure_budget(request: Row, batches: Batches, give_up: GiveUp, turns: Turn
         # A failed step must be let go of before everything that lives on is given back.
         gc.collect()
     if training is not None:
+        assert first > 0, "a cell with a budget needs a step of warm-up"
         if not on_cuda:
             row = training.result(first, True)
         row |= _counts(marks[first - 1], marks[-1], sum(training.wall_ms[first:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness import server, worker
+from benchmarks.harness.cells import Cell
+from benchmarks.harness.results import Results
+from benchmarks.harness.runner import smallest
+from benchmarks.harness.tables import markdown
 from coop.__main__ import main
-from coop.bench import server, worker
-from coop.bench.cells import Cell
-from coop.bench.results import Results
-from coop.bench.sweep import smallest
-from coop.bench.tables import markdown
 
 pytest.importorskip("matplotlib")
 
@@ -70,6 +71,8 @@ def test_a_sweep_has_a_row_for_every_cell(swept: Path) -> None:
         assert row["overhead_cost"] > 1
     for name in ("coop", "dtr"):
         row = found[f"unet {name} ratio 0.9"]
+        assert row["stats"]["budget_bytes"] == row["budget_bytes"]
+        assert row["stats"]["num_operators"] > row["num_operators"]
         assert row["budget_bytes"] == -(-int(0.9 * plain["peak_bytes"]) // 4096) * 4096
         assert row["peak_bytes"] <= row["budget_bytes"]
         assert row["num_evictions"] > 0
@@ -87,7 +90,15 @@ def test_a_cell_that_fails_is_a_row_with_its_reason(swept: Path) -> None:
 
 def test_the_file_says_how_it_was_made(swept: Path) -> None:
     header = json.loads(swept.read_text())
-    assert header["settings"] == {"size": "tiny", "device": "cpu", "steps": 1, "threads": 1}
+    assert header["check"] == "sweep"
+    assert header["settings"] == {
+        "size": "tiny",
+        "device": "cpu",
+        "steps": 1,
+        "warmup": 2,
+        "threads": 1,
+        "deterministic": True,
+    }
     (run,) = header["runs"]
     assert set(run) == {"command", "date", "cpu", "cores", "python", "torch", "commit"}
 
@@ -157,7 +168,8 @@ def test_an_unknown_network_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def serve(timeout_s: float) -> dict[str, Any]:
-    return server._serve({"model": "unet", "size": "tiny", "steps": 1, "timeout_s": timeout_s})
+    request = {"model": "unet", "size": "tiny", "warmup": 2, "steps": 1, "timeout_s": timeout_s}
+    return server._serve(request, io.StringIO())
 
 
 def test_a_process_that_dies_is_a_row_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,11 +219,14 @@ def test_keys_tell_cells_apart() -> None:
     assert Cell("unet", "coop", "ratio", 0.5).key == "unet coop ratio 0.5"
     assert Cell("unet", "coop", "smallest").key == "unet coop smallest"
     assert Cell("unet", "plain", "plain").key == "unet plain"
+    assert Cell("unet", "coop", "budget", None, "16384 MiB", 2**34, 8).key == (
+        "unet batch 8 coop budget 16384 MiB"
+    )
 
 
 def test_a_cell_may_take_the_row_of_another(tmp_path: Path) -> None:
     settings = {"size": "tiny", "device": "cpu", "steps": 1, "threads": 1}
-    results = Results.open(tmp_path / "a.json", "a command", settings)
+    results = Results.open(tmp_path / "a.json", "a command", "sweep", settings)
     results.add(Cell("unet", "coop", "ratio", 0.5), {"status": "ok", "memory_ratio": 0.5})
     results.add(Cell("unet", "coop", "smallest"), results.rows["unet coop ratio 0.5"])
     again = Results.read(tmp_path / "a.json")
