@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +17,20 @@ from benchmarks.models.__main__ import SMALL_BYTES, saved_storages
 from benchmarks.models.workload import Workload
 
 NAMES = models.names()
+# A convolutional one, a transformer and one of another shape every step.
+QUICK = ("unet", "bert_large", "treelstm")
+
+
+def quick_and_slow(names: Iterable[str]) -> list[Any]:
+    """All; what is not `QUICK` is for `make test-all`."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=[] if name in QUICK else [slow]) for name in names]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def two_threads() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
@@ -223,7 +232,7 @@ def test_a_library_is_imported_when_its_network_is_built() -> None:
 # Training
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_and_slow(NAMES))
 def test_tiny_size_trains_and_repeats_exactly(name: str) -> None:
     workload = models.get(name, "tiny")
     losses = train(workload, num_steps=2, seed=3)
@@ -231,7 +240,7 @@ def test_tiny_size_trains_and_repeats_exactly(name: str) -> None:
     assert losses == train(workload, num_steps=2, seed=3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_and_slow(NAMES))
 def test_tiny_size_keeps_its_memory_in_activations_the_engine_may_evict(name: str) -> None:
     workload = models.get(name, "tiny")
     model = workload.make_model()
@@ -241,7 +250,9 @@ def test_tiny_size_keeps_its_memory_in_activations_the_engine_may_evict(name: st
     assert sum(saved) > 2 * 4 * models.count_parameters(model) * 4
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if models.get(n, "tiny").block_types])
+@pytest.mark.parametrize(
+    "name", quick_and_slow(n for n in NAMES if models.get(n, "tiny").block_types)
+)
 def test_each_block_can_be_checkpointed(name: str) -> None:
     workload = models.get(name, "tiny")
     plain = workload.make_model()

@@ -16,9 +16,9 @@ def test_a_chain_of_100_000_records_replays_in_room_for_a_handful_of_values() ->
             trace.add(2, i - 1, 0, 0)
     trace.add(5, NUM_RECORDS, 0, 0)
     trace.add(6, NUM_RECORDS, 0, 0)
-    begin = time.monotonic()
+    begin = time.process_time()
     result = _C.simulate(trace, _C.Config(6 * 64, small_bytes=0))
-    seconds = time.monotonic() - begin
+    seconds = time.process_time() - begin
     assert result["fitted"]
     assert result["stats"]["num_operators"] == NUM_RECORDS
     assert result["stats"]["num_replays"] == NUM_RECORDS
@@ -34,10 +34,10 @@ def test_100_000_evicted_storages_die_in_any_order() -> None:
         trace.add_operator(0, 10, True, True, [i - 1], [i], [64], [], [], [], 0)
     for i in range(1, NUM_RECORDS + 1):
         trace.add(2, i * 7919 % NUM_RECORDS + 1, 0, 0)
-    begin = time.monotonic()
+    begin = time.process_time()
     simulator = _C.Simulator(_C.Config(6 * 64, small_bytes=0))
     assert simulator.run(trace)["fitted"]
-    seconds = time.monotonic() - begin
+    seconds = time.process_time() - begin
     assert simulator.stats()["num_records"] == 0
     assert simulator.stats()["held_bytes"] == 64
     assert seconds < 30

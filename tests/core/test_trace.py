@@ -243,6 +243,6 @@ def test_100_000_operators_are_read_quickly(tmp_path: Path) -> None:
         writer.root(0, 64)
         for i in range(1, 100_001):
             writer.operator("aten::add", i, inputs=[i - 1], outputs=[(i, 4096)])
-    begin = time.monotonic()
+    begin = time.process_time()
     assert read_trace(path).num_operators == 100_000
-    assert time.monotonic() - begin < 10  # about half a second on an idle machine
+    assert time.process_time() - begin < 10  # about half a second on an idle machine

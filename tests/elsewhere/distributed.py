@@ -230,7 +230,7 @@ def main(name: str, rank: int, folder: Path) -> None:
         init_method=f"file://{folder / 'meet'}",
         rank=rank,
         world_size=RANKS,
-        timeout=timedelta(seconds=120),
+        timeout=timedelta(seconds=600),
     )
     program = DISTRIBUTED[name]
     expected = run_plain(program)

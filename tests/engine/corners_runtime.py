@@ -83,7 +83,7 @@ def a_second_thread_computing_meanwhile(seed: int) -> Outcome:
     """Both threads train, and neither starts a step before the other has started the same one."""
     torch.manual_seed(seed)
     steps = 4
-    meet = threading.Barrier(2, timeout=60.0)
+    meet = threading.Barrier(2, timeout=600.0)
     generator = torch.Generator().manual_seed(seed)
     other_losses: list[Tensor] = []
 

@@ -45,7 +45,7 @@ def in_threads(function: Callable[[int], list[Tensor]]) -> list[list[Tensor]]:
     """What the function makes of each thread's number; all of them start at once."""
     results: dict[int, list[Tensor]] = {}
     errors: list[BaseException] = []
-    together = threading.Barrier(NUM_THREADS, timeout=60)
+    together = threading.Barrier(NUM_THREADS, timeout=600)
 
     def run(number: int) -> None:
         try:
