@@ -15,7 +15,7 @@ from coop._native import _C
 from tests.bits import bits
 
 from .cases import OPERATORS, cases
-from .test_operators import SLICE
+from .test_operators import SLICE, SPECIAL
 
 
 class Writes(TorchDispatchMode):
@@ -78,7 +78,10 @@ def writes_of(operator: str, dtype: torch.dtype) -> Writes:
     return writes
 
 
-@pytest.mark.parametrize("operator", SLICE)
+@pytest.mark.parametrize(
+    "operator",
+    [pytest.param(n, marks=[] if n in SPECIAL else [pytest.mark.slow]) for n in SLICE],
+)
 def test_an_operator_writes_only_what_the_engine_expects(operator: str) -> None:
     assert writes_of(operator, torch.float32).unexpected == set()
 
