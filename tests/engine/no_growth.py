@@ -1,7 +1,6 @@
 """10,000 steps of a small model inside a budget, as a table: `make no-growth`.
 
-Fails when anything grows: records, values, blocks, held bytes, the resident set, the time of a step
-(of this process on the processor: that others are busy does not count).
+Fails when anything grows: records, values, blocks, held bytes, the resident set, evictions a step.
 """
 
 from __future__ import annotations
