@@ -17,8 +17,8 @@ from benchmarks.models.__main__ import SMALL_BYTES, saved_storages
 from benchmarks.models.workload import Workload
 
 NAMES = models.names()
-# A convolutional one, a transformer and one of another shape every step.
-QUICK = ("unet", "bert_large", "treelstm")
+# A transformer and one of another shape every step.
+QUICK = ("bert_large", "treelstm")
 
 
 def quick_and_slow(names: Iterable[str]) -> list[Any]:

@@ -14,7 +14,7 @@ from .distributed import DISTRIBUTED, RANKS
 from .runs import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("ddp_with_accumulation", "collectives_by_hand")
+QUICK = ("ddp_with_accumulation",)
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_gloo_available(), reason="this torch has no gloo"

@@ -10,17 +10,20 @@ import pytest
 __all__ = ["covering_pairs", "first"]
 
 
-def covering_pairs(names: Iterable[str], others: Sequence[Any], *, debug: str = "") -> list[Any]:
+def covering_pairs(
+    names: Iterable[str], others: Sequence[Any], *, every: int = 1, debug: str = ""
+) -> list[Any]:
     """All pairs. Each name is quick with one of the others, in turn, so every one of both is met.
 
-    Pairs with the other named `debug` also run on the debug build.
+    Or every second name, say. Pairs with the other named `debug` also run on the debug build.
     """
+    slow = pytest.mark.slow
     return [
         pytest.param(
             name,
             other,
             marks=[
-                *([] if number % len(others) == index else [pytest.mark.slow]),
+                *([] if number % len(others) == index and number % every == 0 else [slow]),
                 *([pytest.mark.debug_build] if other == debug else []),
             ],
             id=f"{name}-{other}",

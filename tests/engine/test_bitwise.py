@@ -2,7 +2,7 @@
 
 Every program runs under every policy at its peak, at 60% of it, and at the smallest budget that a
 bisection finds; a table of these is printed after the tests. Of the first and the last, `make test`
-takes one policy a program.
+takes one policy a program, and of the last every second program.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_a_program_is_the_same_bits_at_60_percent_of_its_peak(name: str, policy:
     fit.check(reference(PROGRAMS[name]))
 
 
-@every_pair
+@pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES, every=2))
 def test_a_program_is_the_same_bits_at_the_smallest_budget_it_fits(
     name: str, policy: str, smallest_budgets: SmallestBudgets
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from coop._native import _C
@@ -36,6 +37,7 @@ def test_what_roots_gradients_is_not() -> None:
         assert f"aten::{name}" not in _registered("fallback.cc")
 
 
+@pytest.mark.slow
 def test_all_that_are_taken_as_cpp_arguments_are_tested_with_everything_evicted() -> None:
     from tests.operators.test_hidden_writes import writes_of
     from tests.operators.test_operators import SPECIAL

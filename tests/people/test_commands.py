@@ -78,6 +78,7 @@ def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_demo_is_bit_identical_and_prints_json(coop_command: Coop, tmp_path: Path) -> None:
     ran = coop_command("demo", "--steps", "4", "--json")
     assert ran.returncode == 0, ran.stderr

@@ -292,6 +292,7 @@ def test_workers_of_a_data_loader_are_outside_of_the_budget(
     assert ran.stdout == "[(0, True), (4, True), (8, True), (12, True)]\n" * 2
 
 
+@pytest.mark.slow
 def test_torchrun_starts_workers_that_take_the_budget_from_the_environment(
     script: Script, tmp_path: Path
 ) -> None:
