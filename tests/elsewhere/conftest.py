@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from .page import page
-from .runs import ROWS
+from .runs import OTHERS, ROWS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,12 +19,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[ROWS] = []
+    config.stash[OTHERS] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    """What has no row is named too."""
+    report = yield
+    if report.outcome != "passed":
+        name = item.name.partition("[")[2].rstrip("]")
+        item.config.stash[OTHERS][name] = report.outcome
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("--elsewhere-page", default=None)
     if path is not None:
-        path.write_text(page(session.config.stash[ROWS]))
+        path.write_text(page(session.config.stash[ROWS], session.config.stash[OTHERS]))
 
 
 @pytest.fixture(autouse=True)

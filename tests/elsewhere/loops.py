@@ -193,12 +193,13 @@ def adversarial_training_with_a_gradient_penalty(seed: int) -> Outcome:
 @LOOPS
 def variational_autoencoder(seed: int) -> Outcome:
     torch.manual_seed(seed)
-    encoder = nn.Sequential(nn.Linear(196, 128), nn.ReLU(), nn.Linear(128, 32))
-    decoder = nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 196))
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.SiLU())]
+    encoder = nn.Sequential(nn.Linear(196, 64), *hidden, nn.Linear(64, 32))
+    decoder = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 196))
     optimizer = Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
     losses = []
     for _ in range(3):
-        images = torch.rand(128, 1, 14, 14)
+        images = torch.rand(256, 1, 14, 14)
         mean, log_variance = encoder(images.flatten(1)).chunk(2, dim=1)
         code = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
         likelihood = F.binary_cross_entropy_with_logits(
@@ -458,7 +459,8 @@ def a_run_that_is_saved_and_resumed(seed: int) -> Outcome:
         yield from DataLoader(rows, batch_size=512)
 
     def start() -> tuple[nn.Module, AdamW]:
-        model = nn.Sequential(nn.Linear(32, 128), nn.SiLU(), nn.Linear(128, 8))
+        hidden = [layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.SiLU())]
+        model = nn.Sequential(*hidden, nn.Linear(32, 8))
         return model, AdamW(model.parameters(), lr=1e-3)
 
     model, optimizer = start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .runs import Row
 
@@ -19,7 +19,7 @@ outputs and the generator's state are compared bit for bit; a difference fails t
 """
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], others: Mapping[str, str]) -> str:
     """Two rows of results are one line of the table."""
     by_program: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -40,4 +40,5 @@ def page(rows: Sequence[Row]) -> str:
         f"\n{len(by_program)} programs, {len(rows)} runs inside a budget, {evictions:,} evictions, "
         f"{replays:,} replays: all identical.\n"
     )
+    lines += [f"| {n.replace('_', ' ')} | {what} |  |  |  |  |  |  |" for n, what in others.items()]
     return HEAD + "".join(f"{line}\n" for line in lines) + foot

@@ -334,11 +334,12 @@ def quantization_aware_training(seed: int) -> Outcome:
 @APIS
 def sequences_as_a_jagged_tensor(seed: int) -> Outcome:
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 32))
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU())]
+    model = nn.Sequential(nn.Linear(32, 64), *hidden, nn.LayerNorm(64), nn.Linear(64, 32))
     optimizer = SGD(model.parameters(), lr=0.1)
     losses = []
     for _ in range(2):
-        lengths = torch.randint(3, 40, (16,)).tolist()
+        lengths = torch.randint(8, 40, (16,)).tolist()
         rows = torch.nested.nested_tensor(
             [torch.randn(length, 32) for length in lengths], layout=torch.jagged
         )
