@@ -79,7 +79,7 @@ void Core::place(Value* value, Bytes bytes, bool small, Side side) {
     recycle(value);
     throw;
   }
-  if (value->arena == &arena_ && is_asked_for()) needed_.placed(value, side);
+  if (value->arena == &arena_ && is_asked_for()) needed_.placed(value, side, arena_);
   held_ += value->bytes;
   if (held_ > peak_) peak_ = held_;
   COOP_ASSERT(held_ <= config_.budget);

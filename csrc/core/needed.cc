@@ -76,15 +76,21 @@ void Needed::set_offset(const Value* value, Bytes offset) {
   offsets_[id] = offset;
 }
 
+// With more room it would have lain elsewhere, so what comes after it would, too.
+void Needed::depart(const Value* value, Arena& arena) {
+  begin(arena);
+  free(value);
+}
+
 void Needed::place(Value* value, Side side) {
-  const Side end = config_.partition ? side : Side::kLeft;
-  const Bytes offset = arena_->place(value, value->bytes, end);
+  const Bytes offset = arena_->place(value, value->bytes, end(side));
   COOP_ASSERT(offset != Arena::kNowhere);
   set_offset(value, offset);
 }
 
 // It did not fit; what the program would have done after that is not known.
 void Needed::refused(Value* value, Side side, Arena& arena) {
+  config_.budget = kNoLimit;  // this one has not passed
   begin(arena);
   place(value, side);
   free(value);
@@ -219,7 +225,7 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
                       }));
   }
   // What has passed has passed.
-  return evicted || is_on() ? result : std::min(result, config_.budget);
+  return evicted ? result : std::min(result, config_.budget);
 }
 
 }  // namespace coop

@@ -1,0 +1,144 @@
+// Any program, with room for everything, in the budget that it is said to need, and in less. In
+// what it needs nothing is evicted; a run that evicts says the same as one with room.
+#include <map>
+
+#include "core/simulator.h"
+#include "input.h"
+
+namespace {
+
+using coop::Bytes;
+using coop::TraceEntry;
+using Kind = TraceEntry::Kind;
+
+constexpr Bytes kAlignment = 64;
+constexpr Bytes kAmple = Bytes{1} << 40;
+
+// The trace does not depend on what happens to it: it can be run in any budget.
+class Program {
+ public:
+  explicit Program(Input& input) : input_(input) {
+    while (!input_.empty()) step();
+  }
+  const coop::Trace& trace() const { return trace_; }
+
+ private:
+  int64_t any() {
+    auto it = live_.begin();
+    std::advance(it, input_.below(static_cast<uint32_t>(live_.size())));
+    return it->first;
+  }
+
+  void add(Kind kind, int64_t storage = 0, Bytes bytes = 0) {
+    TraceEntry entry{kind};
+    entry.storage = storage;
+    entry.bytes = bytes;
+    trace_.entries.push_back(entry);
+  }
+
+  void add_operator() {
+    coop::TraceOperator op;
+    op.cost = 1 + input_.below(1000);
+    op.side = input_.flag() ? coop::Side::kLeft : coop::Side::kRight;
+    op.replayable = input_.below(10) != 0;
+    op.backward = input_.flag();
+    for (uint32_t i = input_.below(4); i > 0; --i) op.inputs.push_back(any());
+    if (input_.below(3) == 0) {
+      const int64_t written = any();
+      op.writes.push_back(written);
+      if (std::find(op.inputs.begin(), op.inputs.end(), written) == op.inputs.end()) {
+        op.inputs.push_back(written);
+      }
+    }
+    for (uint32_t i = input_.below(4); i > 0; --i) {
+      op.outputs.push_back(++num_storages_);
+      op.output_bytes.push_back(input_.below(12 * kAlignment));
+      live_[num_storages_] = true;
+    }
+    if (input_.below(3) == 0) {
+      using Step = coop::MemoryStep::Kind;
+      op.memory.push_back({Step::kTemporary, input_.below(8 * kAlignment)});
+      const uint32_t freed_after = input_.below(4);
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        op.memory.push_back({Step::kOutput, static_cast<int64_t>(i)});
+        if (freed_after == i) op.memory.push_back({Step::kFree, 0});
+      }
+    }
+    TraceEntry entry{Kind::kOperator};
+    entry.operator_index = static_cast<int32_t>(trace_.operators.size());
+    trace_.operators.push_back(op);
+    trace_.tells_backward = true;
+    trace_.entries.push_back(entry);
+  }
+
+  void step() {
+    const uint32_t choice = input_.below(20);
+    if (live_.empty() || choice < 2) {
+      add(Kind::kRoot, ++num_storages_, input_.below(12 * kAlignment));
+      live_[num_storages_] = true;
+    } else if (choice < 12) {
+      add_operator();
+    } else if (choice < 16) {
+      const int64_t id = any();
+      add(Kind::kFree, id);
+      live_.erase(id);
+    } else if (choice == 16) {
+      add(Kind::kMakeRoot, any());
+    } else if (choice == 17) {
+      in_step_ = !in_step_;
+      add(in_step_ ? Kind::kBeginStep : Kind::kEndStep);
+    } else if (choice == 18) {
+      add(Kind::kLeaf, any());
+    } else {
+      add(Kind::kUnseenWrite, any());
+    }
+  }
+
+  Input& input_;
+  coop::Trace trace_;
+  std::map<int64_t, bool> live_;
+  int64_t num_storages_ = 0;
+  bool in_step_ = false;
+};
+
+coop::SimulationResult run(const coop::Trace& trace, coop::Config config, Bytes budget) {
+  config.budget = budget;
+  return coop::Simulator(config).run(trace);
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Input input(data, size);
+  coop::Config config;
+  config.alignment = kAlignment;
+  config.inplace = input.flag();
+  config.small_bytes = 0;
+  const Program program(input);
+  const coop::Trace& trace = program.trace();
+  const coop::SimulationResult ample = run(trace, config, kAmple);
+  EXPECT(ample.fitted && ample.stats.num_evictions == 0);
+  const Bytes needed = ample.stats.needed;
+  EXPECT(needed >= ample.stats.peak);
+  if (ample.stats.peak == 0) return 0;
+  const coop::SimulationResult exact = run(trace, config, needed);
+  EXPECT(exact.fitted && exact.stats.num_evictions == 0 && exact.stats.needed == needed);
+  for (const Bytes percent : {95, 80, 60, 40}) {
+    const Bytes budget = ample.stats.peak * percent / 100 / kAlignment * kAlignment;
+    if (budget == 0) continue;
+    const coop::SimulationResult tight = run(trace, config, budget);
+    if (!tight.fitted) continue;
+#ifdef STATS
+    static long same, other, bad;
+    if (tight.stats.needed == needed) ++same; else {
+      ++other;
+      const auto again = run(trace, config, tight.stats.needed);
+      bad += !(again.fitted && again.stats.num_evictions == 0);
+    if ((other) % 20 == 0) std::printf("same %ld other %ld bad %ld copies %ld %ld retries %ld %ld of %ld\n", same, other, bad, tight.stats.num_copies, ample.stats.num_copies, tight.stats.num_retries, tight.stats.needed, needed);}
+#else
+    const coop::SimulationResult again = run(trace, config, tight.stats.needed);
+    EXPECT(again.fitted && again.stats.num_evictions == 0);
+#endif
+  }
+  return 0;
+}
