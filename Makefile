@@ -25,7 +25,8 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
-	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench bench-gpu demo clean
+	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench bench-gpu demo clean \
+	tidy hooks figures coverage torch wheel
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +148,19 @@ lint: venv  ## check formatting, style and types
 	$(PY) -m mypy
 	$(CLANG_FORMAT) --dry-run -Werror
 
+# Needs clang-tidy (Debian: clang-tidy). TIDY="$(wildcard csrc/torch/*.cc)" looks at the adapter,
+# whose headers of torch take a minute a file.
+CLANG_TIDY ?= clang-tidy
+TIDY ?= $(wildcard csrc/core/*.cc)
+TIDY_TORCH = $(shell $(PY) -c 'import sysconfig; from torch.utils import cpp_extension as c; print(*(f"-isystem{d}" for d in [*c.include_paths(), sysconfig.get_path("include")]))')
+tidy:  ## look for likely errors in the core, with clang-tidy
+	@for source in $(TIDY); do echo "$$source"; \
+		$(CLANG_TIDY) --quiet "$$source" -- -std=c++20 -Icsrc $(if $(findstring csrc/core/,$(TIDY)),,$(TIDY_TORCH)) \
+		2> build/tidy.log || { cat build/tidy.log; exit 1; }; done
+
+hooks: venv  ## install the git hooks of .pre-commit-config.yaml
+	$(PY) -m pre_commit install
+
 format: venv  ## format Python and C++
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
@@ -176,6 +190,35 @@ bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figure
 # OUT=FOLDER takes the results and logs; CHECKS="curve limits" runs some of them.
 bench-gpu:  ## build with CUDA, run the GPU tests and the GPU checks; installs nothing
 	benchmarks/check.sh $(CHECKS)
+
+# Figures from the rows in benchmarks/results.
+figures: build  ## draw the figures of the documents again
+	for name in cpu-tiny h200-paper; do \
+		$(PY) -m coop plot benchmarks/results/$$name.json --out docs/images/$$name || exit 1; done
+
+# The Python of the tests in COVERED; the core's C++ by its fuzz drivers (random sequences) alone.
+COVERED ?= tests
+COVERAGE := build/coverage
+COVERAGE_RUN = COOP_DEBUG=0 COVERAGE_FILE=$(abspath $(COVERAGE))/python $(PY) -m coverage
+COVERAGE_SEQUENCES ?= 300
+coverage: venv build $(COVERAGE)/arena $(COVERAGE)/core  ## coverage of Python by the tests and of the core by its drivers
+	$(COVERAGE_RUN) run --source=coop --branch -m pytest $(COVERED)
+	$(COVERAGE_RUN) report --skip-empty | tee $(COVERAGE)/python.txt
+	for driver in arena core; do $(COVERAGE)/$$driver 1 $(COVERAGE_SEQUENCES) || exit 1; done
+	$(VENV)/bin/gcovr --root . --filter csrc/core $(COVERAGE) | tee $(COVERAGE)/core.txt
+$(COVERAGE)/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(DRIVER_SOURCES)
+	@mkdir -p $(COVERAGE)/$*-objects
+	@for source in $(filter %.cc,$^); do \
+		$(CXX) --coverage -std=c++20 -O0 -g -Icsrc -c $$source \
+			-o $(COVERAGE)/$*-objects/$$(basename $$source .cc).o || exit 1; done
+	$(CXX) --coverage $(COVERAGE)/$*-objects/*.o -o $@
+
+# For the build matrix of CI: another torch than requirements.txt has.
+torch: $(VENV_STAMP)  ## replace the torch of .venv by TORCH=2.11.0
+	$(PY) -m pip install --quiet torch==$(TORCH)
+
+wheel: $(VENV_STAMP)  ## build a wheel for this Python and this torch, into dist/
+	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo
