@@ -87,8 +87,8 @@ constexpr std::array kBackends = {
     Row{"HPUBit", Verdict::kHeld, "a device's"},
     Row{"VEBit", Verdict::kHeld, "a device's"},
     Row{"LazyBit", Verdict::kHeld, "a device's"},
-    Row{"MTIABit", Verdict::kHeld, "a device's"},
-    Row{"MAIABit", Verdict::kHeld, "a device's"},
+    Row{"MTIA", Verdict::kHeld, "a device's"},  // torch's names of these two have no "Bit"
+    Row{"MAIA", Verdict::kHeld, "a device's"},
     Row{"PrivateUse1Bit", Verdict::kHeld, "a device's"},
     Row{"PrivateUse2Bit", Verdict::kHeld, "a device's"},
     Row{"PrivateUse3Bit", Verdict::kHeld, "a device's"},
