@@ -143,7 +143,7 @@ def _sharing(method: Callable[..., Any]) -> Any:
         engine = _engine_of(x)
         held = engine.owns(x) and not engine.is_pinned(x)
         if held:
-            engine.pin(x, "its memory is shared with a NumPy array or the like")
+            engine.pin(x, "its memory is shared with a NumPy array or the like", True)
         was_inside = _C.is_thread_enabled()
         copied = False
         # A copy is not the engine's: nobody would know that its address was given away.
@@ -199,9 +199,9 @@ def _pinning(method: Callable[..., Any]) -> Any:
         if engine is None or not engine.owns(x) or engine.is_pinned(x):
             return method(x)
         if _compared.pinned is None:
-            engine.pin(x, _who_asks())
+            engine.pin(x, _who_asks(), True)
         else:
-            engine.pin(x, "it is being saved")
+            engine.pin(x, "it is being saved", False)
             _compared.pinned.append(x)
         return method(x)
 

@@ -411,12 +411,16 @@ def evict(tensor: Tensor) -> bool:
 
 def pin(tensor: Tensor) -> Tensor:
     """Keep the tensor's bytes in memory, at the same address, until `unpin`. Returns the tensor."""
-    _engine_of(tensor).pin(tensor, "coop.pin")
+    _engine_of(tensor).pin(tensor, "coop.pin", False)
     return tensor
 
 
 def unpin(tensor: Tensor) -> Tensor:
-    """Undo all pins of the tensor. Returns the tensor."""
+    """Undo all `pin`s of the tensor. Returns the tensor.
+
+    What stays for the sake of others (its address was asked for, its memory is shared with an
+    array, another stream uses it) still stays.
+    """
     _engine_of(tensor).unpin(tensor)
     return tensor
 
@@ -487,7 +491,9 @@ def _forked() -> None:
 
 register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(
+    before=_C.before_fork, after_in_parent=_C.after_fork_in_parent, after_in_child=_forked
+)
 _C.set_error_factory(_make_error)
 _C.set_slow_step_warning(warn_of_slow_step)
 guards.watch()

@@ -70,6 +70,7 @@ struct Write {
                            // the old bytes of a root
   bool make_root = false;  // what is written stays for good
   bool prepared = false;   // by begin()
+  bool counted = false;    // among the storage's writers
 
   bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }
 };
@@ -124,8 +125,12 @@ class Core {
   void materialize(Storage* storage);
   bool evict(Storage* storage);  // false: a root, pinned, or in use
   void evict_all();              // everything that can be
-  void pin(Storage* storage, const char* reason);
+  // `for_good`: unpin() does not undo it.
+  void pin(Storage* storage, const char* reason, bool for_good = false);
   void unpin(Storage* storage);
+  // An operator ran, or failed. What others wrote or read meanwhile it cannot make a version of any
+  // more: that is a root. Before commit() and abort(), which do it too.
+  void settle_writes(Operation& operation);
   // The bytes are about to be written without an operator: what was made from them is settled
   // (Rule 6). Resident content only.
   void before_unseen_write(Storage* storage);
@@ -166,6 +171,8 @@ class Core {
   double clock() const { return clock_; }
   void set_origin(Origin origin) { origin_ = origin; }
   int64_t last_serial() const { return next_serial_; }
+  // For a walk over values: those that it saw have it in Value::mark.
+  int64_t new_mark() { return ++mark_; }
   // Whether a record of how it was made is worth keeping: small values are roots from the start.
   bool is_recordable(const Storage* storage) const { return storage->value->arena == &arena_; }
 
@@ -324,6 +331,7 @@ class Core {
   bool root_dependents(const std::vector<Value*>& dependents);
   bool gather_dependents(std::vector<Value*> seeds, Bytes limit, std::vector<Value*>* dependents);
   void keep_private_copy(Storage* storage);
+  void split(Storage* storage);
 
   // quiet steps (quiet.cc)
   void leave_unrecorded(Value* value);

@@ -24,10 +24,14 @@ struct alignas(64) Storage {
   void* handle = nullptr;  // the host's own object, null until the host has seen it
   Bytes bytes = 0;         // as asked for
   const char* pin_reason = nullptr;
+  const char* lasting_reason = nullptr;  // of the pins that nobody can undo
   uint32_t pins = 0;
-  uint32_t writers = 0;  // running operators that write it: they outlive its death
-  bool dead = false;     // it died while one of them ran
-  bool exposed = false;  // its memory is shared with others, who may write it unseen
+  uint32_t lasting_pins = 0;  // so many of them
+  uint32_t writers = 0;       // running operators that write it: they outlive its death
+  bool dead = false;          // it died while one of them ran
+  bool exposed = false;       // its memory is shared with others, who may write it unseen
+  bool in_place = false;      // one of them makes its content the next version, where it is
+  bool contended = false;     // several of them ran at once: there is no telling what was made how
 };
 static_assert(sizeof(Storage) == 64, "one cache line");
 

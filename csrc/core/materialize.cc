@@ -86,6 +86,8 @@ void Core::materialize_value(Value* target, bool hold) {
         COOP_ASSERT(value->record != nullptr);  // lost
         Value* missing = nullptr;
         for (Edge& edge : value->record->inputs) {
+          Storage* storage = edge.value->storage;
+          if (storage != nullptr && storage->in_place) split(storage);
           if (!edge.value->is_resident()) {
             missing = edge.value;
             break;

@@ -36,8 +36,8 @@ bool is_gathered(const Value* value, bool gradients) {
 void Needed::begin(Arena& arena) {
   if (is_on()) return;
   fold(arena);
-  arena_ = std::make_unique<Arena>(
-      0, kNoLimit, config_.alignment, config_.partition ? Fit::kFromEnds : Fit::kBest);
+  arena_ = std::make_unique<Arena>(0, kNoLimit, config_.alignment,
+                                   config_.partition ? Fit::kFromEnds : Fit::kBest);
   Value hole;
   std::vector<Bytes> holes;
   std::vector<Block> right;
@@ -213,8 +213,7 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
   if (most_extents_ == 1) small_bytes = small.extents().front()->reach();
   Bytes result = kNoLimit;
   // No extent is larger than that of the largest budget.
-  const Bytes largest =
-      SmallArea::extent_bytes(kNoLimit, config_.small_bytes, config_.alignment);
+  const Bytes largest = SmallArea::extent_bytes(kNoLimit, config_.small_bytes, config_.alignment);
   if (config_.small_bytes <= 0 || small_bytes <= largest) {
     result = least_of(config_.alignment,
                       [&](Bytes budget) { return suffices(budget, others, small_bytes); });

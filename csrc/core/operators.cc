@@ -8,6 +8,10 @@ namespace coop {
 
 void Core::begin(Operation& operation, Storage* const* inputs, size_t num_inputs) {
   operation.locked.clear();
+  for (Write& write : operation.writes) {
+    ++write.storage->writers;
+    write.counted = true;
+  }
   bool resident = true;
   for (size_t i = 0; i < num_inputs; ++i) {
     operation.locked.push_back(inputs[i]->value);
@@ -39,6 +43,11 @@ void Core::prepare_writes(Operation& operation) {
   for (Write& write : operation.writes) {
     write.prepared = false;
     write.kind = Write::Kind::kRoot;
+    Storage* storage = write.storage;
+    if (storage->writers == 1) continue;
+    // Another thread's operator writes it as well.
+    storage->contended = true;
+    if (storage->in_place) split(storage);
   }
   for (Write& write : operation.writes) {
     if (write.make_root) root(write.storage->value);
@@ -62,10 +71,34 @@ void Core::prepare_writes(Operation& operation) {
 // an `out=` of another size): the storage it began with is dead then.
 void Core::finish_writes(Operation& operation) {
   for (const Write& write : operation.writes) {
-    write.storage->writers = 0;
-    if (write.storage->dead) storage_died(write.storage);
+    Storage* storage = write.storage;
+    if (!write.counted) continue;
+    if (write.kind == Write::Kind::kInPlace) storage->in_place = false;
+    if (--storage->writers > 0) continue;
+    storage->in_place = storage->contended = false;
+    if (storage->dead) storage_died(storage);
   }
   operation.writes.clear();
+}
+
+// An operator is writing the storage in place, and somebody else needs its old content, or writes
+// it too. The old version lives on without memory, as it would after the operator (Rule 5).
+void Core::split(Storage* storage) {
+  Value* old = storage->value;
+  Value* next = new_value(old->bytes);
+  move_block(old, next);
+  detach(old);
+  attach(next, storage);
+  absent(old);
+  storage->in_place = false;
+}
+
+void Core::settle_writes(Operation& operation) {
+  for (Write& write : operation.writes) {
+    const Storage* storage = write.storage;
+    const bool was_split = write.kind == Write::Kind::kInPlace && storage->value != write.old;
+    if (storage->contended || was_split) write.kind = Write::Kind::kRoot;
+  }
 }
 
 void Core::prepare_write(Operation& operation, Write& write) {
@@ -85,6 +118,7 @@ void Core::prepare_write(Operation& operation, Write& write) {
   write.old = value;
   if (config_.inplace) {
     write.kind = Write::Kind::kInPlace;  // Rule 5; the new version is made in commit()
+    storage->in_place = true;
     return;
   }
   // Copy on write: the operator works on a copy, the old version keeps its address until then.
@@ -175,6 +209,7 @@ void Core::keep_private_copy(Storage* storage) {
 void Core::commit(Operation& operation, Record* record, Value* const* inputs, size_t num_inputs,
                   Storage* const* fresh, size_t num_fresh, Cost cost) {
   alternating_bytes_ = kNoAlternation;
+  settle_writes(operation);
   clock_ += cost;
   ++stats_.num_operators;
   stats_.compute_cost += cost;
@@ -242,6 +277,7 @@ void Core::commit(Operation& operation, Record* record, Value* const* inputs, si
 
 void Core::abort(Operation& operation) {
   alternating_bytes_ = kNoAlternation;
+  settle_writes(operation);
   for (const Write& write : operation.writes) {
     Storage* storage = write.storage;
     if (write.makes_version() && write.kind == Write::Kind::kCopied) {
@@ -263,9 +299,11 @@ void Core::abort(Operation& operation) {
     Value* value = write.storage->value;
     if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->is_resident() &&
         value->locks == 0) {
-      const uint32_t pins = std::exchange(write.storage->pins, 0);
-      evict_value(value);
-      write.storage->pins = pins;
+      if (write.storage->pins > 0) {
+        root(value);  // pinned since it began: its address is somebody's, so it stays as it is
+      } else {
+        evict_value(value);
+      }
     }
   }
   operation.locked.clear();
@@ -358,16 +396,21 @@ void Core::evict_all() {
   for (Value* value : values) evict_value(value);
 }
 
-void Core::pin(Storage* storage, const char* reason) {
+void Core::pin(Storage* storage, const char* reason, bool for_good) {
   ++storage->pins;
   storage->pin_reason = reason;
+  if (for_good) {
+    ++storage->lasting_pins;
+    storage->lasting_reason = reason;
+  }
   if (events_.enabled) emit(EventKind::kPin, storage->value, events_.reason_index(reason));
   refresh(storage->value);
 }
 
 void Core::unpin(Storage* storage) {
-  storage->pins = 0;
-  storage->pin_reason = nullptr;
+  storage->pins = storage->lasting_pins;
+  storage->pin_reason = storage->lasting_reason;
+  if (storage->pins > 0) return;
   emit(EventKind::kUnpin, storage->value);
   refresh(storage->value);
 }

@@ -69,7 +69,7 @@ bool is_pinned(c10::DispatchKeySet keys, const at::Tensor& tensor,
                std::optional<c10::Device> device) {
   if (tensor.has_storage()) {
     if (Engine* engine = active_engine(tensor.device())) {
-      const std::lock_guard<std::mutex> guard(engine->mutex());
+      const EngineLock guard(*engine);
       if (engine->find(tensor.storage().unsafeGetStorageImpl()) != nullptr) return false;
     }
   }

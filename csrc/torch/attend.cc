@@ -12,13 +12,13 @@ constexpr int64_t kEveryNs = 50'000'000;
 // Python runs without the engine's lock: its handlers may use tensors.
 class Unlocked {
  public:
-  explicit Unlocked(std::mutex* mutex) : mutex_(mutex) { mutex_->unlock(); }
+  explicit Unlocked(EngineMutex* mutex) : mutex_(mutex) { mutex_->unlock(); }
   ~Unlocked() { mutex_->lock(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
-  std::mutex* const mutex_;
+  EngineMutex* const mutex_;
 };
 
 }  // namespace
@@ -40,7 +40,7 @@ void Engine::warn_if_slow() {
   Cost plain = 0;
   Cost replay = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     Pace& pace = core_.pace();
     if (!pace.is_due()) return;
     pace.told();

@@ -19,6 +19,7 @@
 #include "torch/meta_arena.h"
 #include "torch/profiling.h"
 #include "torch/source.h"
+#include "torch/tensor_kinds.h"
 #ifdef COOP_CUDA
 #include "cuda/cuda_arena.h"
 #endif
@@ -115,7 +116,7 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
 
 void throw_out_of_budget(const std::string& op, const std::string& replaying,
                          const Shortage& shortage) {
-  py::gil_scoped_acquire gil;
+  const PythonScope python;
   const py::object error =
       py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, to_dict(shortage));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
@@ -140,14 +141,14 @@ bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
 void run_signal_handlers() {
   if (!is_main_thread() || Py_IsInitialized() == 0) return;
-  py::gil_scoped_acquire gil;
+  const PythonScope python;
   if (PyErr_CheckSignals() != 0) throw_interruption();
 }
 
 void interrupt_again() { PyErr_SetInterrupt(); }
 
 void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device) {
-  py::gil_scoped_acquire gil;
+  const PythonScope python;
   try {
     py::reinterpret_borrow<py::object>(g_warn_slow)(to_dict(stats), plain, replay, device.str());
   } catch (py::error_already_set& error) {
@@ -173,8 +174,7 @@ void bind_engine(py::module_& m) {
                           " is a collective, which is never replayed: the other processes would "
                           "not take part");
   });
-  m.def("set_slow_step_warning",
-        [](py::object warn) { g_warn_slow = warn.release().ptr(); });
+  m.def("set_slow_step_warning", [](py::object warn) { g_warn_slow = warn.release().ptr(); });
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("show_inputs", &show_inputs);
@@ -184,7 +184,10 @@ void bind_engine(py::module_& m) {
   m.def("call_unseen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
     return call(f, args, kwargs, /*seen=*/false);
   });
+  m.def("before_fork", &before_fork);
+  m.def("after_fork_in_parent", &after_fork);
   m.def("after_fork_in_child", [] {
+    after_fork();
     // The arena is the parent's; a copy of it must not be managed twice.
     set_thread_enabled(false);
     set_active_engine(c10::kCPU, nullptr);
@@ -240,7 +243,7 @@ void bind_engine(py::module_& m) {
       .def("pinned_operators", &Engine::pinned_operators)
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().fail_placement(n);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
@@ -249,13 +252,13 @@ void bind_engine(py::module_& m) {
       .def("owns",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = find_storage(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return impl != nullptr && engine.find(impl) != nullptr;
            })
       .def("is_resident",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
              return storage == nullptr || storage->value->is_resident();
            })
@@ -271,10 +274,10 @@ void bind_engine(py::module_& m) {
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
       .def("pin",
-           [](Engine& engine, py::handle x, const std::string& reason) {
+           [](Engine& engine, py::handle x, const std::string& reason, bool for_good) {
              c10::StorageImpl* impl = storage_of(x);
              const char* kept = interned(reason);
-             translated("coop.pin", [&] { engine.pin(impl, kept); });
+             translated("coop.pin", [&] { engine.pin(impl, kept, for_good); });
            })
       .def("expose",
            [](Engine& engine, py::handle x) {
@@ -290,7 +293,7 @@ void bind_engine(py::module_& m) {
       .def("is_pinned",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
              return storage != nullptr && storage->pins > 0;
            })
@@ -308,29 +311,29 @@ void bind_engine(py::module_& m) {
       .def("device", [](Engine& engine) { return engine.memory().device().str(); })
       .def("is_valid",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().is_valid();
            })
       .def("reset_peak",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              engine.core().reset_peak();
            })
       .def("log_events", &Engine::log_events, py::arg("on"),
            py::arg("limit") = std::numeric_limits<size_t>::max())
       .def("num_dropped_events",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().events().num_dropped;
            })
       .def("pin_reasons",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const std::vector<const char*>& reasons = engine.core().events().reasons;
              return std::vector<std::string>(reasons.begin(), reasons.end());
            })
       .def("events", [](Engine& engine) {
-        const std::lock_guard<std::mutex> guard(engine.mutex());
+        const EngineLock guard(engine);
         return events_as_array(engine.core().events());
       });
 #ifdef COOP_CUDA
@@ -340,7 +343,7 @@ void bind_engine(py::module_& m) {
     // first used.
     auto* callable = new py::object(std::move(configure));
     install_cuda_allocator([callable](int device) {
-      py::gil_scoped_acquire gil;
+      const PythonScope python;
       const py::tuple result = (*callable)(device);
       return EngineConfig{result[0].cast<Config>(), result[1].cast<DeviceProfile>(),
                           result[2].cast<bool>(), result[3].cast<bool>()};
@@ -367,6 +370,15 @@ void bind_engine(py::module_& m) {
     result["passes_through"] = info.passes_through;
     result["seeded"] = info.seeded;
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
+  // (key, whether it is a backend, whether the table has it, replayed, what state it has)
+  m.def("tensor_kinds", [] {
+    std::vector<std::tuple<std::string, bool, bool, bool, std::string>> result;
+    for (KindRow& row : tensor_kinds()) {
+      result.emplace_back(std::move(row.key), row.backend, row.listed, row.replayed,
+                          std::move(row.state));
+    }
     return result;
   });
   m.def("sources", [] {

@@ -12,7 +12,9 @@
 #include "torch/above.h"
 #include "torch/engine.h"
 #include "torch/profiling.h"
+#include "torch/rng.h"
 #include "torch/running.h"
+#include "torch/tensor_kinds.h"
 
 namespace coop {
 
@@ -25,7 +27,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   bool trash = false;
   std::string warning;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     collect_fresh(call, invocation);
     Cost cost = call.measured;
     double flops = 0;
@@ -33,6 +35,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       if (info.flops != FlopFormula::kNone) flops = count_flops(call, invocation);
     }
     if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    core_.settle_writes(call.operation);
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
     for (const Write& write : call.operation.writes) {
@@ -44,20 +47,23 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     }
     const bool replayable = call.records && call.refusal == nullptr && call.understood;
     if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
+    call.traced = false;
     FrozenCall* frozen = nullptr;
     if (recordable && replayable && !quiet) {
       frozen = freeze(call, op, keys, invocation);
     }
     call.operation.quiet = quiet && replayable;
+    core_.set_origin({info.id, call.source});
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
+    call.state = Call::State::kNone;
     const bool stays =
         recordable && frozen == nullptr && call.refusal != kInput && !call.operation.quiet;
     if (stays || call.fixed_bytes > 0) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
       if (stays && reason != kOtherDevice) {
-        for (Storage* storage : call.fresh) core_.pin(storage, reason);
+        for (Storage* storage : call.fresh) core_.pin(storage, reason, /*for_good=*/true);
       }
       if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
       if (info.warns || (stays && call.refusal == kForeign)) {
@@ -115,7 +121,8 @@ bool Engine::reads_what_is_gone(const Call& call) {
 void Engine::collect_fresh(Call& call, const Invocation& invocation) {
   invocation.for_each_result([&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+    const c10::TensorImpl& result = *tensor.unsafeGetTensorImpl();
+    c10::StorageImpl* impl = result.unsafe_storage().unsafeGetStorageImpl();
     Storage* storage = find(impl);
     if (storage == nullptr || storage->handle != nullptr) return;
     set_handle(storage, impl);
@@ -126,9 +133,12 @@ void Engine::collect_fresh(Call& call, const Invocation& invocation) {
     }
     if (storage->value->serial <= call.begin_serial) return;  // somebody else's
     call.fresh.push_back(storage);
-    call.bytes_moved +=
-        static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-    call.half |= tensor.itemsize() == 2;
+    // Python must not be asked for sizes: this is under the lock.
+    const auto itemsize = static_cast<double>(result.itemsize());
+    call.bytes_moved += is_understood(result, call.fake)
+                            ? static_cast<double>(result.numel()) * itemsize
+                            : static_cast<double>(content_bytes(*storage));
+    call.half |= result.itemsize() == 2;
   });
 }
 
@@ -231,6 +241,11 @@ class MainStreamScope {
         main_(streams().getDefaultStream(device)),
         asking_(streams().exchangeStream(main_)) {}
   ~MainStreamScope() {
+    if (!finished_) streams().exchangeStream(asking_);
+  }
+  // The stream that asked waits for what ran meanwhile. To be called at the end, if it ran.
+  void finish() {
+    finished_ = true;
     streams().exchangeStream(asking_);
     if (asking_ == main_) return;
     c10::Event done(c10::kCUDA);
@@ -247,6 +262,7 @@ class MainStreamScope {
   const c10::DeviceGuard device_;  // what was made on the current device was made on this one
   const c10::Stream main_;
   const c10::Stream asking_;
+  bool finished_ = false;
 };
 
 }  // namespace
@@ -349,6 +365,11 @@ void Engine::replay(Record& base, Storage** outputs) {
   {
     torch::jit::Stack stack;
     try {
+      TORCH_CHECK(!record.info->deregistered,
+                  "coop: results of " + record.info->name +
+                      " are needed again, but its library was unloaded: keep it, or do not call "
+                      "coop.allow_replay for it");
+      running().origin = record.origin;
       std::unordered_map<void*, c10::Storage> views;
       const c10::IValue* plain = record.arguments.begin();
       for (const ArgumentKind kind : record.info->arguments) {
@@ -387,8 +408,16 @@ void Engine::replay(Record& base, Storage** outputs) {
       const c10::impl::ForceDispatchKeyGuard dispatch(
           record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
       const FlagsGuard flags(live, record.flags);
+      std::optional<DrawLock> draws;
       std::optional<RngState::Guard> rng;
-      if (record.rng.is_set()) rng.emplace(record.rng);
+      if (record.rng.is_set()) {
+        if (const int index = record.info->generator_argument; index >= 0) {
+          stack[index] = record.rng.copy();
+        } else {
+          draws.emplace(record.rng.generator());
+          rng.emplace(record.rng);
+        }
+      }
       const int64_t failures = running().failed_allocations;
       record.op.redispatchBoxed(record.keys, &stack);
       if (went_another_way(failures)) {
@@ -399,7 +428,8 @@ void Engine::replay(Record& base, Storage** outputs) {
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
         for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
           if (!tensor.defined() || !tensor.has_storage()) return;
-          c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+          c10::StorageImpl* impl =
+              tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
           Storage* storage = find(impl);
           if (storage == nullptr || storage->value->serial <= begin_serial) return;
           impl->_mutable_data_ptr_no_checks().release_context();
@@ -420,7 +450,16 @@ void Engine::replay(Record& base, Storage** outputs) {
       failure = std::current_exception();
     }
   }
+  // While the lock is free: torch may trace what streams wait for.
+  if (stream) {
+    try {
+      stream->finish();
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
   mutex_.lock();
+  core_.set_origin(record.origin);
   clean_up();
   if (failure == nullptr) return;
   discard_outputs();

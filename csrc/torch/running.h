@@ -23,7 +23,8 @@ class RunScope {
       : running_(running()),
         side_(running_.side),
         repeatable_(running_.repeatable),
-        replaying_(running_.replaying) {
+        replaying_(running_.replaying),
+        origin_(running_.origin) {
     running_.side = side;
     running_.repeatable = repeatable;
     running_.replaying = replaying;
@@ -33,6 +34,7 @@ class RunScope {
     running_.side = side_;
     running_.repeatable = repeatable_;
     running_.replaying = replaying_;
+    running_.origin = origin_;
     --running_.depth;
   }
   RunScope(const RunScope&) = delete;
@@ -44,6 +46,7 @@ class RunScope {
   const Side side_;
   const bool repeatable_;
   const bool replaying_;
+  const Origin origin_;
 };
 
 template <typename F>

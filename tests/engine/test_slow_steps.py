@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
 import warnings
 
-import pytest
 import torch
 from torch import nn
 
@@ -19,7 +13,9 @@ import coop
 def chain(depth: int = 24) -> None:
     """One step of a deep network whose values are all the same size."""
     torch.manual_seed(0)
-    model = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(64, 64), nn.Tanh())))
+    model = nn.Sequential(
+        *(layer for _ in range(depth) for layer in (nn.Linear(64, 64), nn.Tanh()))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()

@@ -53,7 +53,14 @@ SPECIAL = (
     "zero_",
 )
 SLICE = sorted({*sorted(OPERATORS)[::7], *(name for name in SPECIAL if name in OPERATORS)})
-MODULES = ("nn.BatchNorm2d", "nn.CTCLoss", "nn.Conv1d", "nn.Embedding", "nn.GRUCell", "nn.LayerNorm")
+MODULES = (
+    "nn.BatchNorm2d",
+    "nn.CTCLoss",
+    "nn.Conv1d",
+    "nn.Embedding",
+    "nn.GRUCell",
+    "nn.LayerNorm",
+)
 MAX_CASES = 30  # of one operator
 
 
