@@ -335,7 +335,7 @@ void Engine::borrow(Call& call, const TensorArgument& entry, Engine* owner) {
   try {
     // It does not see the operator.
     if (entry.written) owner->before_unseen_write(entry.impl);
-    if (call.info->unknown) owner->pin(entry.impl, call.info->refusal);
+    if (call.info->unknown) owner->pin(entry.impl, call.info->refusal, /*for_good=*/true);
     Loan& loan = call.loans.emplace_back(owner, Operation());
     owner->lend(entry.impl, &loan.operation);
   } catch (const OutOfBudget& error) {
