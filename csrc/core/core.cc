@@ -274,6 +274,7 @@ void Core::storage_died(Storage* storage) {
 
 void Core::grow(Bytes bytes) {
   stats_.needed = needed_.bytes(arena_, small_, stats_.num_evictions > 0);
+  pace_.end();
   arena_.grow(arena_.rounded(bytes));
   config_.budget = arena_.end();
 }
