@@ -154,7 +154,7 @@ CLANG_TIDY ?= clang-tidy
 TIDY ?= $(wildcard csrc/core/*.cc)
 TIDY_TORCH = $(shell $(PY) -c 'import sysconfig; from torch.utils import cpp_extension as c; print(*(f"-isystem{d}" for d in [*c.include_paths(), sysconfig.get_path("include")]))')
 tidy:  ## look for likely errors in the core, with clang-tidy
-	@for source in $(TIDY); do echo "$$source"; \
+	@mkdir -p build && for source in $(TIDY); do echo "$$source"; \
 		$(CLANG_TIDY) --quiet "$$source" -- -std=c++20 -Icsrc $(if $(findstring csrc/core/,$(TIDY)),,$(TIDY_TORCH)) \
 		2> build/tidy.log || { cat build/tidy.log; exit 1; }; done
 
