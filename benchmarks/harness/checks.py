@@ -116,7 +116,9 @@ def full(
 
 def _whole_bytes(plain: Row) -> int:
     """What plain torch reserves; on the CPU it reserves nothing."""
-    num_bytes: int = plain.get("peak_reserved_bytes", plain["peak_bytes"])
+    num_bytes: int = plain[
+        "peak_reserved_bytes" if "peak_reserved_bytes" in plain else "peak_bytes"
+    ]
     return num_bytes
 
 
