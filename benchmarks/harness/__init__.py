@@ -13,6 +13,7 @@ tables     the rows as tables
 figures    the rows as pictures (needs matplotlib)
 sweep      `python -m coop bench`
 plot       `python -m coop plot`
+arguments  what the commands have in common
 
 benchmarks/README.md has the commands and the format of the rows.
 """
