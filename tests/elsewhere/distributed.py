@@ -22,6 +22,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
@@ -36,7 +37,7 @@ from .runs import Row
 
 RANKS = 2
 # Of a process's own peak. Both must fit: one that does not leaves the other waiting.
-BUDGETS = {"moderate": 0.85, "tight": 0.65}
+BUDGETS = {"moderate": 0.9, "tight": 0.75}
 DISTRIBUTED = Registry()
 
 
@@ -141,9 +142,10 @@ def tensor_parallel(seed: int) -> Outcome:
     """Columns, then rows; the data are the same in both processes."""
     torch.manual_seed(seed)
     mesh = init_device_mesh("cpu", (RANKS,))
-    model = mlp(2)
-    plan = {"0": ColwiseParallel(), "2": RowwiseParallel(), "4": ColwiseParallel()}
-    plan["4"] = ColwiseParallel(output_layouts=torch.distributed.tensor.Replicate())
+    model = mlp(6)
+    plan: dict[str, ParallelStyle] = {}
+    for index in range(0, 12, 4):
+        plan |= {str(index): ColwiseParallel(), str(index + 2): RowwiseParallel()}
     parallelize_module(model, mesh, plan)
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
@@ -197,7 +199,7 @@ def collectives_by_hand(seed: int) -> Outcome:
         everyone = [torch.empty_like(features) for _ in range(RANKS)]
         dist.all_gather(everyone, features.detach())
         everyone[rank] = features
-        rows = F.normalize(torch.cat(everyone), dim=1)
+        rows = F.normalize(torch.cat([each[:64] for each in everyone]), dim=1)
         loss = F.cross_entropy(rows @ rows.T / 0.1, torch.arange(len(rows)).roll(1))
         optimizer.zero_grad()
         loss.backward()

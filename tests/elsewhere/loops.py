@@ -362,9 +362,10 @@ def speech_with_the_ctc_loss(seed: int) -> Outcome:
 def style_transfer_with_lbfgs(seed: int) -> Outcome:
     """The image is what is trained; hooks catch features; the closure runs several times a step."""
     torch.manual_seed(seed)
-    features = convolutions()[:6].eval().requires_grad_(False)
+    layers = [layer for _ in range(5) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+    features = nn.Sequential(nn.Conv2d(3, 8, 1), *layers).requires_grad_(False)
     caught: dict[str, Tensor] = {}
-    for name in ("0", "3"):
+    for name in ("3", "9"):
         features[int(name)].register_forward_hook(
             lambda _module, _inputs, output, name=name: caught.__setitem__(name, output)
         )

@@ -36,8 +36,7 @@ def test_a_program_is_the_same_bits_in_two_budgets(
         for rank in range(RANKS)
     ]
     errors = [process.communicate()[1] for process in processes]
-    for rank, process in enumerate(processes):
-        assert process.returncode == 0, f"rank {rank}: {errors[rank]}"
+    assert [process.returncode for process in processes] == [0] * RANKS, "\n".join(errors)
     # The table has the first process's rows.
     rows = json.loads((tmp_path / "rows-0.json").read_text())
     pytestconfig.stash[ROWS] += [Row(**row) for row in rows]
