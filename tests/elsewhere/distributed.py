@@ -166,16 +166,16 @@ def pipeline_of_two_stages(seed: int) -> Outcome:
     """Four micro-batches, one forward and one backward in turn."""
     torch.manual_seed(seed)
     rank = dist.get_rank()
-    whole = mlp()
-    part = whole[:4] if rank == 0 else whole[4:]
+    whole = mlp(12)
+    part = whole[:12] if rank == 0 else whole[12:]
     stage = PipelineStage(part, rank, RANKS, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=F.cross_entropy)
     optimizer = SGD(part.parameters(), lr=0.1)
     losses: list[Tensor] = []
     for step in range(2):
         source = torch.Generator().manual_seed(step)
-        rows = torch.randn(512, 64, generator=source)
-        labels = torch.randint(10, (512,), generator=source)
+        rows = torch.randn(1024, 64, generator=source)
+        labels = torch.randint(10, (1024,), generator=source)
         optimizer.zero_grad()
         if rank == 0:
             schedule.step(rows)
