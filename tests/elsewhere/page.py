@@ -38,7 +38,7 @@ def page(rows: Sequence[Row], others: Mapping[str, str]) -> str:
     replays = sum(row.num_replays for row in rows)
     foot = (
         f"\n{len(by_program)} programs, {len(rows)} runs inside a budget, {evictions:,} evictions, "
-        f"{replays:,} replays: all identical.\n"
+        f"{replays:,} replays: identical. {list(others.values()).count('failed')} programs failed.\n"
     )
     lines += [f"| {n.replace('_', ' ')} | {what} |  |  |  |  |  |  |" for n, what in others.items()]
     return HEAD + "".join(f"{line}\n" for line in lines) + foot
