@@ -36,9 +36,10 @@ def page(rows: Sequence[Row], others: Mapping[str, str]) -> str:
     ]
     evictions = sum(row.num_evictions for row in rows)
     replays = sum(row.num_replays for row in rows)
+    failed = list(others.values()).count("failed")
     foot = (
         f"\n{len(by_program)} programs, {len(rows)} runs inside a budget, {evictions:,} evictions, "
-        f"{replays:,} replays: identical. {list(others.values()).count('failed')} programs failed.\n"
+        f"{replays:,} replays: identical. {failed} programs failed.\n"
     )
     lines += [f"| {n.replace('_', ' ')} | {what} |  |  |  |  |  |  |" for n, what in others.items()]
     return HEAD + "".join(f"{line}\n" for line in lines) + foot
