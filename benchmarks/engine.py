@@ -59,7 +59,7 @@ def run_ms(program: Callable[[int], object], budget_bytes: int | None, policy: s
     if budget_bytes is None:
         program(0)
         return (time.perf_counter() - begin) * 1e3
-    with coop.budget(budget_bytes, policy=policy):  # type: ignore[arg-type]
+    with coop.budget(budget_bytes, device="cpu", policy=policy):  # type: ignore[arg-type]
         begin = time.perf_counter()
         try:
             program(0)
@@ -89,7 +89,7 @@ def main() -> None:
     torch.set_num_threads(1)
 
     plain = {name: per_call_us(f) for name, f in operators().items()}
-    with coop.budget("64MiB"):
+    with coop.budget("64MiB", device="cpu"):
         budgeted = {name: per_call_us(f) for name, f in operators().items()}
     print(f"{'operator':28s} {'plain us':>9s} {'coop us':>9s} {'added us':>9s}")
     for name, us in plain.items():

@@ -4,6 +4,7 @@ import sys as _sys
 
 try:
     from coop import _native as _native
+    from coop.config import Config
     from coop.errors import LostTensorError, OutOfBudgetError, SlowStepWarning
     from coop.planner import largest_batch, plan, plan_trace, record_function
     from coop.session import (
@@ -14,8 +15,10 @@ try:
         evict,
         install,
         is_resident,
+        keep,
         materialize,
         pin,
+        unkeep,
         unpin,
     )
     from coop.stats import Stats
@@ -27,6 +30,7 @@ except ImportError:
         raise
 
 __all__ = [
+    "Config",
     "LostTensorError",
     "OutOfBudgetError",
     "Session",
@@ -38,6 +42,7 @@ __all__ = [
     "evict",
     "install",
     "is_resident",
+    "keep",
     "largest_batch",
     "materialize",
     "pin",
@@ -45,5 +50,6 @@ __all__ = [
     "plan_trace",
     "record",
     "record_function",
+    "unkeep",
     "unpin",
 ]

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from coop._native import _C
+from coop.patches import Patches
 
-__all__ = ["guard", "release"]
-
-_replaced: list[tuple[Any, str, Any]] = []
+__all__ = ["DistributedPatch"]
 
 
 def _making_roots(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method, whose operators are not seen: what it makes are roots, which stay."""
 
+    @functools.wraps(method)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         return _C.call_unseen(method, *args, **kwargs)
 
@@ -30,6 +30,7 @@ def _making_roots(method: Callable[..., Any]) -> Callable[..., Any]:
 def _calling_back(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method, whose callback may run on another thread, inside of an operator."""
 
+    @functools.wraps(method)
     def guarded(future: Any, callback: Callable[..., Any]) -> Any:
         if not _C.is_thread_enabled():
             return method(future, callback)
@@ -38,30 +39,23 @@ def _calling_back(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def _methods() -> list[tuple[Any, str, Callable[..., Any]]]:
-    if not torch.distributed.is_available():
-        return []
-    reducer, future = torch._C._distributed_c10d.Reducer, torch._C.Future
-    return [
+class DistributedPatch:
+    """The reducer of `DistributedDataParallel`, and callbacks of futures."""
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+
+    def enter(self) -> None:
+        """A budget begins."""
+        if not torch.distributed.is_available():
+            return
+        reducer, future = torch._C._distributed_c10d.Reducer, torch._C.Future
         # Looks at the memory of its buckets of gradients without an operator.
-        (reducer, "__init__", _making_roots),
-        (reducer, "_rebuild_buckets", _making_roots),
-        (future, "then", _calling_back),
-        (future, "add_done_callback", _calling_back),
-    ]
+        self._patches.replace(reducer, "__init__", _making_roots)
+        self._patches.replace(reducer, "_rebuild_buckets", _making_roots)
+        self._patches.replace(future, "then", _calling_back)
+        self._patches.replace(future, "add_done_callback", _calling_back)
 
-
-def guard() -> None:
-    """A budget begins."""
-    release()
-    for owner, name, wrap in _methods():
-        method = getattr(owner, name)
-        _replaced.append((owner, name, method))
-        setattr(owner, name, wrap(method))
-
-
-def release() -> None:
-    """The budget ends. Can be interrupted anywhere, and called again."""
-    while _replaced:
-        setattr(*_replaced[-1])
-        _replaced.pop()
+    def leave(self) -> None:
+        """The budget ends."""
+        self._patches.undo()

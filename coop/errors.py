@@ -51,7 +51,7 @@ def make_out_of_budget_error(
         "roots (parameters, gradients, optimizer state, inputs, small tensors)": "root_bytes",
         "in use by this operator and its recomputations": "locked_bytes",
         "temporaries and results of this operator": "temporary_bytes",
-        "pinned": "pinned_bytes",
+        "kept": "pinned_bytes",
     }
     lines = [
         f"coop: {doing}, but at most {_exact(shortage['largest_window_bytes'])} of consecutive "
@@ -60,7 +60,7 @@ def make_out_of_budget_error(
         + ", ".join(f"{name} {format_bytes(shortage[key])}" for name, key in held.items())
         + ".",
     ]
-    lines += [f"Pinned: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
+    lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
     smallest = (
@@ -117,8 +117,8 @@ def _fewer(shortage: dict[str, Any]) -> str:
     """What to do about the largest part of what cannot be evicted."""
     if shortage["pinned_bytes"] > shortage["root_bytes"]:
         return (
-            f"less that is pinned ({format_bytes(shortage['pinned_bytes'])}): coop.unpin what "
-            "coop.pin pinned, coop.allow_replay for custom operators, no .numpy() or .data_ptr() "
+            f"less that is kept ({format_bytes(shortage['pinned_bytes'])}): coop.unkeep what "
+            "coop.keep keeps, coop.allow_replay for custom operators, no .numpy() or .data_ptr() "
             "of large tensors"
         )
     at_once = shortage["locked_bytes"] + shortage["temporary_bytes"]

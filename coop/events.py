@@ -1,16 +1,18 @@
 """The native event log (csrc/core/events.h) as a numpy structured array."""
 
 import enum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from coop._native import _C
 
 __all__ = ["EVENT_DTYPE", "EventKind", "as_events"]
 
 
 class EventKind(enum.IntEnum):
-    """What happened; which fields mean something is said in csrc/core/events.h."""
+    """What happened; csrc/core/events.h says which fields mean something. Tests compare the two."""
 
     ALLOCATE = 0
     FREE = 1
@@ -26,19 +28,7 @@ class EventKind(enum.IntEnum):
     UNPIN = 11
 
 
-EVENT_DTYPE = np.dtype(
-    [
-        ("offset", "<i8"),
-        ("bytes", "<i8"),
-        ("clock", "<i8"),
-        ("amount", "<i8"),
-        ("value", "<i8"),
-        ("op", "<i4"),
-        ("kind", "u1"),
-        ("detail", "u1"),
-        ("source", "<u2"),
-    ]
-)
+EVENT_DTYPE: Final[np.dtype[np.void]] = _C.event_dtype()
 
 
 def as_events(log: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -12,39 +11,47 @@ from coop._native import _C
 from coop.profiles import cuda_profile
 from coop.sizes import format_bytes, parse_bytes
 
-_size: int | str | None = None  # the budget that was installed
+__all__ = ["Gpus"]
+
+Configure = Callable[[int], _C.Config]
 
 
-def is_installed() -> bool:
-    """Whether the memory of GPUs is ours."""
-    return _size is not None
+class Gpus:
+    """The budget of this process's GPUs, once they have one."""
+
+    def __init__(self) -> None:
+        self._size: int | str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the memory of GPUs is ours."""
+        return self._size is not None
+
+    def make_engine(
+        self, size: int | str, index: int, configure: Configure, paranoid: bool
+    ) -> _C.Engine:
+        """The engine of a GPU, with an arena of `size`.
+
+        The first call gives every GPU an allocator of ours; `configure(num_bytes)` is the native
+        side's configuration of an arena.
+        """
+        if not _C.has_cuda:
+            raise RuntimeError(
+                "coop was built without CUDA: build it where torch has CUDA and nvcc is installed"
+            )
+        if self._size is None:
+            _install(size, index, configure, paranoid)
+            self._size = size
+        elif size != self._size:
+            raise RuntimeError(
+                f"this process has a CUDA budget of {self._size!r}, which cannot be changed to "
+                f"{size!r}"
+            )
+        _warm_up(index)
+        return _C.cuda_engine(index)
 
 
-def make_engine(
-    size: int | str, index: int, configure: Callable[[int], Any], paranoid: bool
-) -> Any:
-    """The engine of a GPU, with an arena of `size`.
-
-    The first call gives every GPU an allocator of ours; `configure(num_bytes)` is the native side's
-    configuration of an arena.
-    """
-    global _size
-    if not _C.has_cuda:
-        raise RuntimeError(
-            "coop was built without CUDA: build it where torch has CUDA and nvcc is installed"
-        )
-    if _size is None:
-        _install(size, index, configure, paranoid)
-        _size = size
-    elif size != _size:
-        raise RuntimeError(
-            f"this process has a CUDA budget of {_size!r}, which cannot be changed to {size!r}"
-        )
-    _warm_up(index)
-    return _C.cuda_engine(index)
-
-
-def _install(size: int | str, index: int, configure: Callable[[int], Any], paranoid: bool) -> None:
+def _install(size: int | str, index: int, configure: Configure, paranoid: bool) -> None:
     share = _parse_share(size)
     if share is None:
         # Mistakes are told now.
@@ -65,7 +72,7 @@ def _install(size: int | str, index: int, configure: Callable[[int], Any], paran
                 "less, or a share such as 80%"
             )
 
-    def configure_device(used: int) -> tuple[Any, Any, bool, bool]:
+    def configure_device(used: int) -> tuple[_C.Config, _C.DeviceProfile, bool, bool]:
         num_bytes = parse_bytes(size) if share is None else int(_C.cuda_memory(used)[0] * share)
         profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
         return configure(num_bytes), profile, False, paranoid

@@ -10,17 +10,16 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch.autograd import profiler
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from coop import threads
 from coop._native import _C
+from coop.patches import Patches, Wrapper
 
-__all__ = ["guard", "release", "watch"]
+__all__ = ["MemoryPatch"]
 
 # Read the bytes at once: they are brought back first.
 _READS: tuple[tuple[Any, str], ...] = (
@@ -49,8 +48,8 @@ _KINDS: tuple[tuple[Any, str], ...] = (
     (torch.Tensor, "is_pinned"),
     (torch.UntypedStorage, "is_pinned"),
 )
-# Hand out an address, which must stay valid: the storage is pinned. Libraries compare the addresses
-# of parameters; it is taken as not written through.
+# Hand out an address, which must stay valid: the storage is kept. Libraries compare addresses of
+# parameters; it is taken as not written through.
 _POINTERS: tuple[tuple[Any, str], ...] = (
     (torch.Tensor, "data_ptr"),
     (torch.UntypedStorage, "data_ptr"),
@@ -61,67 +60,205 @@ _COMPARES: tuple[tuple[Any, str], ...] = (
     (torch.serialization, "save"),
 )
 # Share the bytes with somebody who may also write them, unseen, for as long as he likes: the
-# storage is pinned and nothing is recomputed from it.
-_SHARES: tuple[tuple[Any, str], ...] = (
-    (torch.Tensor, "numpy"),
+# storage is kept and nothing is recomputed from it. The engine can tell which storages were given
+# to NumPy outside of budgets (`Engine::is_numpys`).
+_SHARES: tuple[tuple[Any, str], ...] = ((torch.Tensor, "numpy"),)
+# The same, but nothing tells afterwards: these stay guarded from the first budget on, and what they
+# share between budgets is remembered.
+_EXPORTS: tuple[tuple[Any, str], ...] = (
     (torch.Tensor, "__dlpack__"),
     (torch, "to_dlpack"),
     (torch.utils.dlpack, "to_dlpack"),
 )
-
 # Lets native code take addresses past us: without it, consumers ask __dlpack__.
 _HIDDEN: tuple[tuple[Any, str], ...] = ((torch.Tensor, "__dlpack_c_exchange_api__"),)
+_SHARED_REASON = "its memory is shared with a NumPy array or the like"
 
-EngineOf = Callable[[Any], Any]
-
-_engine_of: EngineOf | None = None
-_replaced: list[tuple[Any, str, Any]] = []
+Memory = torch.Tensor | torch.UntypedStorage
+EngineOf = Callable[[Memory], _C.Engine]
 
 
 class _Compared(threading.local):
-    """What this thread pinned for the sake of _COMPARES; None outside of those."""
+    """What this thread keeps for the sake of _COMPARES; None outside of those."""
 
-    pinned: list[Any] | None = None
-
-
-_compared = _Compared()
-# Storages that were shared while no budget was active.
-_shared: dict[int, StorageWeakRef] = {}
-_prune_at = 64
+    kept: list[Memory] | None = None
 
 
-Wrapper = Callable[[Callable[..., Any]], Any]
+class _SharedStorages:
+    """Storages that were shared while no budget was active, as long as they live."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, StorageWeakRef] = {}
+        self._prune_at = 64
+
+    def add(self, x: torch.Tensor) -> None:
+        if not torch._C._has_storage(x):
+            return
+        storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
+        self._storages[storage.cdata] = storage
+        if len(self._storages) >= self._prune_at:
+            self._forget_the_dead()
+            self._prune_at = 2 * len(self._storages) + 64
+
+    def alive(self) -> Iterator[torch.UntypedStorage]:
+        self._forget_the_dead()
+        for storage in self._storages.values():
+            x = torch.UntypedStorage._new_with_weak_ptr(storage.cdata)
+            if x is not None:
+                yield x
+
+    def __len__(self) -> int:
+        return len(self._storages)
+
+    def _forget_the_dead(self) -> None:
+        for key, storage in list(self._storages.items()):
+            if storage.expired():  # type: ignore[no-untyped-call]
+                del self._storages[key]
 
 
-def _replace(owner: Any, name: str, wrap: Wrapper) -> None:
-    setattr(owner, name, wrap(getattr(owner, name)))
+class MemoryPatch:
+    """The methods that touch memory, while a budget is active.
 
+    `engine_of` finds the engine for a tensor or a storage.
+    """
 
-def _before(act: Callable[[Any, Any], None]) -> Wrapper:
-    """The method, after `act(engine, x)` for each tensor and storage among its arguments."""
+    def __init__(self, engine_of: EngineOf) -> None:
+        self._find_engine = engine_of
+        self._engine_of: EngineOf | None = None  # while a budget is active
+        self._patches = Patches()
+        self._exports: Patches | None = None  # from the first budget on
+        self._compared = _Compared()
+        self._shared = _SharedStorages()
 
-    def wrap(method: Callable[..., Any]) -> Any:
+    def enter(self) -> None:
+        """A budget begins."""
+        self._engine_of = self._find_engine
+        for x in self._shared.alive():
+            self._engine_of(x).expose(x)
+        if self._exports is None:
+            self._exports = Patches()
+            for owner, name in _EXPORTS:
+                self._exports.replace(owner, name, self._sharing)
+        for owner, name, wrap in self._wrappers():
+            self._patches.replace(owner, name, wrap)
+        for owner, name in _HIDDEN:
+            self._patches.hide(owner, name)
+        _C.show_inputs(torch._C._autograd._profiler_enabled())
+
+    def leave(self) -> None:
+        """The budget ends. Can be interrupted anywhere, and called again."""
+        self._engine_of = None
+        _C.show_inputs(False)
+        self._patches.undo()
+
+    def _wrappers(self) -> Iterator[tuple[Any, str, Wrapper]]:
+        for table, wrap in (
+            (_READS, self._before(_materialize)),
+            (_WRITES, self._before(_before_write)),
+            (_KINDS, self._answering_no),
+            (_POINTERS, self._keeping),
+            (_COMPARES, self._comparing),
+            (_SHARES, self._sharing),
+        ):
+            for owner, name in table:
+                yield owner, name, wrap
+        yield profiler, "_enable_profiler", _profiling(True)
+        yield profiler, "_disable_profiler", _profiling(False)
+
+    def _before(self, act: Callable[[_C.Engine, Memory], None]) -> Wrapper:
+        """The method, after `act(engine, x)` for each tensor and storage among its arguments."""
+
+        def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(method)
+            def guarded(*args: Any, **kwargs: Any) -> Any:
+                for x in (*args, *kwargs.values()):
+                    engine_of = self._engine_of
+                    if isinstance(x, Memory) and engine_of is not None:
+                        act(engine_of(x), x)
+                return method(*args, **kwargs)
+
+            return guarded
+
+        return wrap
+
+    def _answering_no(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, without looking at memory that is ours."""
+
         @functools.wraps(method)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            for x in (*args, *kwargs.values()):
-                if isinstance(x, (torch.Tensor, torch.UntypedStorage)) and _engine_of is not None:
-                    act(_engine_of(x), x)
-            return method(*args, **kwargs)
+        def guarded(x: Memory, *args: Any, **kwargs: Any) -> Any:
+            if self._engine_of is not None and self._engine_of(x).owns(x):
+                return False
+            return method(x, *args, **kwargs)
 
         return guarded
 
-    return wrap
+    def _sharing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, which gives somebody else the memory of `x`, or a copy that is theirs."""
 
+        @functools.wraps(method)
+        def guarded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if self._engine_of is None:
+                result = method(x, *args, **kwargs)
+                self._shared.add(x)
+                return result
+            engine = self._engine_of(x)
+            held = engine.owns(x) and not engine.is_kept(x)
+            if held:
+                engine.keep(x, _SHARED_REASON, True)
+            was_inside = _C.is_thread_enabled()
+            copied = False
+            # A copy is not the engine's: nobody would know that its address was given away.
+            _C.set_thread_enabled(False)
+            try:
+                result = method(x, *args, **kwargs)
+                options = dict(zip(("force",), args, strict=False)) | kwargs
+                copied = _is_copied(x, **options)
+            except BaseException:
+                copied = True
+                raise
+            finally:
+                _C.set_thread_enabled(was_inside)
+                if held and copied:
+                    engine.unkeep(x)
+            if not copied:
+                engine.expose(x)
+            return result
 
-def _answering_no(method: Callable[..., Any]) -> Any:
-    """The method, without looking at memory that is ours."""
+        return guarded
 
-    def guarded(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if _engine_of is not None and _engine_of(x).owns(x):
-            return False
-        return method(x, *args, **kwargs)
+    def _keeping(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, which gives an address."""
 
-    return guarded
+        @functools.wraps(method)
+        def guarded(x: Memory) -> Any:
+            engine = None if self._engine_of is None else self._engine_of(x)
+            if engine is None or not engine.owns(x) or engine.is_kept(x):
+                return method(x)
+            if self._compared.kept is None:
+                engine.keep(x, _who_asks(), True)
+            else:
+                engine.keep(x, "it is being saved", False)
+                self._compared.kept.append(x)
+            return method(x)
+
+        return guarded
+
+    def _comparing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method; what is kept for it is not any more when it is done."""
+
+        @functools.wraps(method)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            outer, kept = self._compared.kept, list[Memory]()
+            self._compared.kept = kept
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._compared.kept = outer
+                for x in kept:
+                    if self._engine_of is not None:
+                        self._engine_of(x).unkeep(x)
+
+        return guarded
 
 
 def _is_copied(x: torch.Tensor, *, force: bool = False, copy: Any = None, **kwargs: Any) -> bool:
@@ -131,48 +268,17 @@ def _is_copied(x: torch.Tensor, *, force: bool = False, copy: Any = None, **kwar
     return bool(copy) or (force and (not x.is_cpu or x.is_conj() or x.is_neg()))
 
 
-def _sharing(method: Callable[..., Any]) -> Any:
-    """The method, which gives somebody else the memory of `x`, or a copy that is theirs."""
-
-    @functools.wraps(method)
-    def guarded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if _engine_of is None:
-            result = method(x, *args, **kwargs)
-            _share(x)
-            return result
-        engine = _engine_of(x)
-        held = engine.owns(x) and not engine.is_pinned(x)
-        if held:
-            engine.pin(x, "its memory is shared with a NumPy array or the like", True)
-        was_inside = _C.is_thread_enabled()
-        copied = False
-        # A copy is not the engine's: nobody would know that its address was given away.
-        _C.set_thread_enabled(False)
-        try:
-            result = method(x, *args, **kwargs)
-            options = dict(zip(("force",), args, strict=False)) | kwargs
-            copied = _is_copied(x, **options)
-        except BaseException:
-            copied = True
-            raise
-        finally:
-            _C.set_thread_enabled(was_inside)
-            if held and copied:
-                engine.unpin(x)
-        if not copied:
-            engine.expose(x)
-        return result
-
-    return guarded
-
-
-def _materialize(engine: Any, x: Any) -> None:
+def _materialize(engine: _C.Engine, x: Memory) -> None:
     if engine.owns(x):
         engine.materialize(x)
 
 
-def _before_write(engine: Any, x: Any) -> None:
+def _before_write(engine: _C.Engine, x: Memory) -> None:
     engine.before_unseen_write(x)
+
+
+_PLUMBING = frozenset(["torch._tensor", "torch.storage", "torch._prims_common"])
+_COMPILERS = ("torch._inductor", "torch._dynamo", "torch._functorch", "triton")
 
 
 def _who_asks() -> str:
@@ -186,49 +292,10 @@ def _who_asks() -> str:
     return f"its address was taken by {module.partition('.')[0]}"
 
 
-_PLUMBING = frozenset(["torch._tensor", "torch.storage", "torch._prims_common"])
-_COMPILERS = ("torch._inductor", "torch._dynamo", "torch._functorch", "triton")
-
-
-def _pinning(method: Callable[..., Any]) -> Any:
-    """The method, which gives an address."""
-
-    @functools.wraps(method)
-    def guarded(x: Any) -> Any:
-        engine = None if _engine_of is None else _engine_of(x)
-        if engine is None or not engine.owns(x) or engine.is_pinned(x):
-            return method(x)
-        if _compared.pinned is None:
-            engine.pin(x, _who_asks(), True)
-        else:
-            engine.pin(x, "it is being saved", False)
-            _compared.pinned.append(x)
-        return method(x)
-
-    return guarded
-
-
-def _comparing(method: Callable[..., Any]) -> Any:
-    """The method; what it pins is unpinned when it is done."""
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        outer, pinned = _compared.pinned, list[Any]()
-        _compared.pinned = pinned
-        try:
-            return method(*args, **kwargs)
-        finally:
-            _compared.pinned = outer
-            for x in pinned:
-                if _engine_of is not None:
-                    _engine_of(x).unpin(x)
-
-    return guarded
-
-
 def _profiling(show: bool) -> Wrapper:
     """The function, which starts or ends a profile of operators and their arguments."""
 
-    def wrap(method: Callable[..., Any]) -> Any:
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if show:
@@ -241,77 +308,3 @@ def _profiling(show: bool) -> Wrapper:
         return guarded
 
     return wrap
-
-
-def _share(x: torch.Tensor) -> None:
-    """Outside of budgets."""
-    global _prune_at
-    if not torch._C._has_storage(x):
-        return
-    storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
-    _shared[storage.cdata] = storage
-    if len(_shared) >= _prune_at:
-        _forget_the_dead()
-        _prune_at = 2 * len(_shared) + 64
-
-
-def _forget_the_dead() -> None:
-    for key, storage in list(_shared.items()):
-        if storage.expired():  # type: ignore[no-untyped-call]
-            del _shared[key]
-
-
-def watch() -> None:
-    """From now on, remember what is shared outside of budgets: it is shared inside them too."""
-    for owner, name in _SHARES:
-        _replace(owner, name, _sharing)
-
-
-def _wrappers() -> Iterator[tuple[Any, str, Wrapper]]:
-    for table, wrap in (
-        (_READS, _before(_materialize)),
-        (_WRITES, _before(_before_write)),
-        (_KINDS, _answering_no),
-        (_POINTERS, _pinning),
-        (_COMPARES, _comparing),
-    ):
-        for owner, name in table:
-            yield owner, name, wrap
-    yield threading.Thread, "start", threads.starting
-    yield ThreadPoolExecutor, "submit", threads.submitting
-    yield profiler, "_enable_profiler", _profiling(True)
-    yield profiler, "_disable_profiler", _profiling(False)
-
-
-def guard(engine_of: EngineOf) -> None:
-    """A budget begins. `engine_of` finds the engine for a tensor or a storage."""
-    global _engine_of
-    release()  # the last time it may have been interrupted
-    _engine_of = engine_of
-    _forget_the_dead()
-    for storage in _shared.values():
-        x = torch.UntypedStorage._new_with_weak_ptr(storage.cdata)
-        if x is not None:
-            engine_of(x).expose(x)
-    for owner, name, wrap in _wrappers():
-        _replaced.append((owner, name, owner.__dict__.get(name)))
-        _replace(owner, name, wrap)
-    for owner, name in _HIDDEN:
-        if name in owner.__dict__:
-            _replaced.append((owner, name, owner.__dict__[name]))
-            delattr(owner, name)
-    _C.show_inputs(torch._C._autograd._profiler_enabled())
-
-
-def release() -> None:
-    """The budget ends. Can be interrupted anywhere, and called again."""
-    global _engine_of
-    _engine_of = None
-    _C.show_inputs(False)
-    while _replaced:
-        owner, name, before = _replaced[-1]
-        if before is not None:
-            setattr(owner, name, before)
-        elif name in owner.__dict__:
-            delattr(owner, name)
-        _replaced.pop()

@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SourceLine"]
+from coop._native import _C
+from coop.events import as_events
+from coop.stats import Stats
+
+__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
 
 # 96 MB of log: some hundred steps of a small network, a few of a large one.
 DEFAULT_MAX_EVENTS = 2_000_000
+# A program that catches errors and tries again, for hours, needs only the newest.
+MAX_FAILURES = 16
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,88 @@ class Recording:
     events: npt.NDArray[Any]  # of coop.events.EVENT_DTYPE
     operator_names: list[str]  # by Event.op
     sources: list[SourceLine]  # by Event.source; the first stands for "not known"
-    pin_reasons: list[str]  # by the amount of a PIN event
+    keep_reasons: list[str]  # by the amount of a PIN event
     num_dropped: int  # events that came after the log was full
     stats: dict[str, float]  # of the whole session
     policy: str
     device: str
     failures: list[Failure]
+
+
+class SessionEvents:
+    """`session.events`: the event log of a session, and what is made from it."""
+
+    def __init__(self, engine: _C.Engine, policy: str, device: str) -> None:
+        self._engine: _C.Engine | None = engine
+        self._policy = policy
+        self._device = device
+        self._is_recording = False
+        self._failures: list[Failure] = []
+        self._final: Recording | None = None
+
+    def record(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
+        """From now on, remember what happens to every block, for reports and snapshots.
+
+        Operators are remembered with the line of the program that asked for them.
+
+        An event takes 48 bytes of memory outside of the budget; those after the first `max_events`
+        are counted, not kept.
+        """
+        if self._engine is None:
+            raise RuntimeError("this budget was left: there is nothing more to record")
+        self._is_recording = True
+        self._engine.log_events(True, max_events)
+
+    def recording(self) -> Recording:
+        """What was recorded; after the budget was left, what had been by then."""
+        if self._final is not None:
+            return self._final
+        if not self._is_recording or self._engine is None:
+            raise RuntimeError(
+                "no events were recorded: use coop.budget(..., events=True), or call "
+                "session.events.record() before what the report is to show"
+            )
+        return Recording(
+            events=as_events(self._engine.events()),
+            operator_names=_C.operator_names(),
+            sources=[SourceLine(*line) for line in _C.sources()],
+            keep_reasons=self._engine.keep_reasons(),
+            num_dropped=self._engine.num_dropped_events(),
+            stats=Stats(**self._engine.stats()).as_dict(),
+            policy=self._policy,
+            device=self._device,
+            failures=list(self._failures),
+        )
+
+    def save_report(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as one HTML file that needs nothing else."""
+        from coop.report import save_report
+
+        save_report(self.recording(), path, title)
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Write the recorded events as a memory snapshot that pytorch.org/memory_viz opens."""
+        from coop.report.snapshot import save_snapshot
+
+        save_snapshot(self.recording(), path)
+
+    def save_still(self, path: str | Path, title: str = "") -> None:
+        """Write the recorded events as a PNG picture; needs matplotlib (the extra `plot`)."""
+        from coop.report import save_still
+
+        save_still(self.recording(), path, title)
+
+    def add_failure(self, failure: Failure) -> None:
+        """An operator did not fit."""
+        self._failures.append(failure)
+        del self._failures[:-MAX_FAILURES]
+
+    def finish(self) -> None:
+        """The budget ends: remembers what was recorded."""
+        if self._is_recording and self._engine is not None:
+            self._final = self.recording()
+            self._engine.log_events(False)
+
+    def let_go(self) -> None:
+        """The engine is closed."""
+        self._engine = None

@@ -42,7 +42,7 @@ Side: TypeAlias = Literal["left", "right"]
 # ("output", index of the output), ("temporary", its bytes), ("free", index of the temporary)
 MemoryStep: TypeAlias = tuple[Literal["output", "temporary", "free"], int]
 
-_MEMORY_KINDS: Final = {"output": 0, "temporary": 1, "free": 2, "root": 3}
+_MEMORY_KINDS: Final = _C.memory_kinds()
 _OPERATOR_KEYS: Final = frozenset(
     (
         "op", "cost_ns", "inputs", "outputs", "writes", "overwrites", "memory", "side",
@@ -50,18 +50,9 @@ _OPERATOR_KEYS: Final = frozenset(
         "backward",
     )
 )  # fmt: skip
-# Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
-_ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
-_EXTERNAL, _EXPOSE, _END_STEP_INSIDE, _UNSEEN_WRITE, _LEAF = range(10, 15)
+_KINDS: Final = _C.entry_kinds()
 # Entries that name one living storage and nothing else.
-_MARKS: Final = {
-    "evict": _EVICT,
-    "materialize": _MATERIALIZE,
-    "make_root": _MAKE_ROOT,
-    "expose": _EXPOSE,
-    "unseen_write": _UNSEEN_WRITE,
-    "leaf": _LEAF,
-}
+_MARKS: Final = ("evict", "materialize", "make_root", "expose", "unseen_write", "leaf")
 
 
 class TraceError(ValueError):
@@ -174,7 +165,7 @@ class _Reader:
     header: Header = field(default_factory=Header)
     # The line that defined each storage; negative, the line at which it died.
     lines: dict[int, int] = field(default_factory=dict)
-    pins: dict[int, int] = field(default_factory=dict)
+    keeps: dict[int, int] = field(default_factory=dict)
     in_step: bool = False
 
     def read_header(self, data: dict[str, Any]) -> None:
@@ -203,32 +194,32 @@ class _Reader:
         if "root" in data:
             self.only_keys(data, "root", "bytes")
             storage = self.define(data["root"], line)
-            self.native.add(_ROOT, storage, self.size(data.get("bytes")), line)
+            self.native.add(_KINDS["root"], storage, self.size(data.get("bytes")), line)
         elif "external" in data:
             self.only_keys(data, "external", "bytes")
             storage = self.define(data["external"], line)
-            self.native.add(_EXTERNAL, storage, self.size(data.get("bytes")), line)
+            self.native.add(_KINDS["external"], storage, self.size(data.get("bytes")), line)
         elif "free" in data:
             self.only_keys(data, "free")
             storage = self.alive(data["free"])
             self.lines[storage] = -line
-            self.pins.pop(storage, None)
-            self.native.add(_FREE, storage, 0, line)
+            self.keeps.pop(storage, None)
+            self.native.add(_KINDS["free"], storage, 0, line)
         elif "pin" in data:
             self.only_keys(data, "pin")
             storage = self.alive(data["pin"])
-            self.pins[storage] = self.pins.get(storage, 0) + 1
-            self.native.add(_PIN, storage, 0, line)
+            self.keeps[storage] = self.keeps.get(storage, 0) + 1
+            self.native.add(_KINDS["pin"], storage, 0, line)
         elif "unpin" in data:
             self.only_keys(data, "unpin")
             storage = self.alive(data["unpin"])
-            if not self.pins.get(storage):
+            if not self.keeps.get(storage):
                 raise _Bad(f"storage {storage} is not pinned")
-            self.pins[storage] -= 1
-            self.native.add(_UNPIN, storage, 0, line)
+            self.keeps[storage] -= 1
+            self.native.add(_KINDS["unpin"], storage, 0, line)
         elif mark := next((key for key in _MARKS if key in data), None):
             self.only_keys(data, mark)
-            self.native.add(_MARKS[mark], self.alive(data[mark]), 0, line)
+            self.native.add(_KINDS[mark], self.alive(data[mark]), 0, line)
         elif "step" in data:
             self.only_keys(data, "step")
             self.step(data["step"], line)
@@ -251,8 +242,7 @@ class _Reader:
         else:
             raise _Bad(f'step must be "begin", "end" or "end_inside", not {_shown(mark)}')
         self.in_step = mark == "begin"
-        kinds = {"begin": _BEGIN_STEP, "end": _END_STEP, "end_inside": _END_STEP_INSIDE}
-        self.native.add(kinds[mark], 0, 0, line)
+        self.native.add(_KINDS[f"step {mark}"], 0, 0, line)
 
     def size(self, data: Any) -> int:
         """A size in bytes as the engine asks its core for it."""

@@ -8,14 +8,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from coop import session as sessions
 from coop._native import _C
+from coop.config import ALIGNMENT
 from coop.files import why_not_writable
 from coop.machine import memory_bytes
 from coop.overlay import Overlay
 from coop.profiles import get_device
+from coop.runtime import runtime
+from coop.session import budget, current_session
 from coop.sizes import LARGEST_BYTES
 from coop.trace import Header, write_recorded
 
@@ -46,7 +48,7 @@ def record(
     reason = why_not_writable(path)
     if reason:
         raise OSError(reason)
-    session = sessions.current_session()
+    session = current_session()
     with contextlib.ExitStack() as stack:
         if session is None and device == "meta":
             header, entries = stack.enter_context(
@@ -58,14 +60,14 @@ def record(
             return
         if session is None:
             # Addresses cost nothing until they are used.
-            session = stack.enter_context(sessions.budget(memory_bytes()))
-        session.start_trace(source_lines=source_lines)
+            session = stack.enter_context(budget(memory_bytes(), device="cpu"))
+        session.trace.start(source_lines=source_lines)
         try:
             yield
         except BaseException:
-            session.drop_trace()
+            session.trace.drop()
             raise
-        session.save_trace(path, comment)
+        session.trace.save(path, comment)
 
 
 @contextlib.contextmanager
@@ -103,25 +105,24 @@ def record_without_hardware(
 @contextlib.contextmanager
 def pretending(
     overlay: Overlay, device: str, source_lines: bool = False, comment: str = ""
-) -> Iterator[tuple[Header, Any]]:
+) -> Iterator[tuple[Header, _C.Engine]]:
     """The body runs without hardware, and changes no file; gives the engine that records it."""
     from coop.pretend import pretend
     from coop.saving import saving
 
-    if sessions.current_session() is not None:
+    if current_session() is not None:
         raise RuntimeError("recording without hardware does not work inside a budget: leave it")
-    config = _C.Config(LARGEST_BYTES, alignment=sessions.CUDA_ALIGNMENT)
+    runtime.register()
+    config = _C.Config(LARGEST_BYTES, alignment=ALIGNMENT["cuda"])
     target = get_device(device)
     engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(target.profile)))
-    header = Header(
-        comment=comment, device=device, alignment=sessions.CUDA_ALIGNMENT, estimated=True
-    )
+    header = Header(comment=comment, device=device, alignment=ALIGNMENT["cuda"], estimated=True)
     engine.start_recording(source_lines, True)
     try:
         with (
             overlay,
             saving(overlay),
-            sessions.steps_of(engine),
+            runtime.steps_of(engine),
             pretend(engine, gpu=target.is_gpu),
         ):
             yield header, engine

@@ -21,7 +21,7 @@ def main(budget: str = "48MiB") -> Trainer:
     """Trains a small GPT-2 on random words."""
     words = torch.randint(512, (64, 128), generator=torch.Generator().manual_seed(0))
     data = [{"input_ids": row, "labels": row} for row in words]
-    with coop.budget(budget), tempfile.TemporaryDirectory() as folder:
+    with coop.budget(budget, device="cpu"), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
         arguments = TrainingArguments(
             output_dir=folder,

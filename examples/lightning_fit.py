@@ -38,7 +38,7 @@ def main(budget: str = "24MiB") -> Trainer:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(6 * 1024, 256, generator=generator)
     labels = torch.randint(10, (6 * 1024,), generator=generator)
-    with coop.budget(budget):
+    with coop.budget(budget, device="cpu"):
         torch.manual_seed(0)
         trainer = Trainer(
             max_epochs=1,

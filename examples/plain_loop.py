@@ -8,7 +8,7 @@ from torch import nn
 
 import coop
 
-with coop.budget("24MiB") as session:  # this line is all there is to it
+with coop.budget("24MiB", device="cpu") as session:  # this line is all there is to it
     torch.manual_seed(0)
     layers = [layer for _ in range(12) for layer in (nn.Linear(256, 256), nn.GELU())]
     model = nn.Sequential(*layers, nn.Linear(256, 10))

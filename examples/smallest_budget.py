@@ -26,7 +26,7 @@ def train() -> None:
 
 
 # %% What it takes without a limit.
-with coop.budget("8GiB") as session:
+with coop.budget("8GiB", device="cpu") as session:
     train()
 most = session.stats().peak_bytes
 print(f"without a limit: {format_bytes(most)}")
@@ -37,7 +37,7 @@ print(f"without a limit: {format_bytes(most)}")
 def attempt(num_bytes: int) -> tuple[coop.Stats | None, int]:
     """The statistics, if it fits; else a budget below which no other can."""
     try:
-        with coop.budget(num_bytes) as session:
+        with coop.budget(num_bytes, device="cpu") as session:
             train()
     except coop.OutOfBudgetError as error:
         return None, error.shortage["sufficient_budget_bytes"]

@@ -80,7 +80,7 @@ def overhead(device: str, configuration: str) -> dict[str, Any]:
     if configuration == "plain":
         return _per_operator(device)
     if device == "cpu":
-        with coop.budget(OVERHEAD_BUDGET):
+        with coop.budget(OVERHEAD_BUDGET, device="cpu"):
             return _per_operator(device)
     from coop._native import _C
 

@@ -206,7 +206,7 @@ def _measure_plain(request: Row, batches: Batches, turns: Turns | None) -> Row:
     # Once more with room for everything: how much that is, and what being watched costs.
     del training
     gc.collect()
-    with coop.budget(AMPLE_BYTES) as session:
+    with coop.budget(AMPLE_BYTES, device="cpu") as session:
         training = Training(request, batches)
         _run(training, request, None)
     watched = training.result(request["warmup"], True)
@@ -240,7 +240,7 @@ def _measure_budget(request: Row, batches: Batches, give_up: GiveUp, turns: Turn
             # It is not left: all that lives on would have to fit it at once, for nothing.
             session = coop.install(budget, **options)
         else:
-            session = stack.enter_context(coop.budget(budget, **options))
+            session = stack.enter_context(coop.budget(budget, device="cpu", **options))
         limit = _StepLimit(session, request, marks, give_up)
         if trace:
             session.start_trace()

@@ -19,9 +19,8 @@ from typing import NoReturn
 import torch
 
 import coop
-from coop._native import _C
 from coop.commands._arguments import budget_size, output_path
-from coop.session import PolicyName
+from coop.config import PolicyName, choose_device
 from coop.sizes import format_bytes
 
 POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
@@ -80,14 +79,14 @@ def run(args: argparse.Namespace) -> int:
         events = args.report is not None or args.snapshot is not None
         stack = contextlib.ExitStack()
         if device == "cpu":
-            session = stack.enter_context(coop.budget(budget, policy=policy))
+            session = stack.enter_context(coop.budget(budget, device="cpu", policy=policy))
         else:
             # To its very end: a GPU has no room to bring back what is evicted then.
-            session = coop.install(budget, device=_local_gpu(), policy=policy)
+            session = coop.install(budget, device="cuda", policy=policy)
         if events:
-            session.record_events()
+            session.events.record()
         if args.trace is not None:
-            session.start_trace(source_lines=args.source_lines)
+            session.trace.start(source_lines=args.source_lines)
     except (WrongInput, ValueError, RuntimeError) as error:
         line = str(error).partition("\n")[0].removeprefix("coop: ")
         print(f"coop run: {line}", file=sys.stderr)
@@ -151,18 +150,12 @@ def _budget(given: str | None) -> str:
 def _device(given: str | None) -> str:
     text = given or os.environ.get("COOP_DEVICE")
     if not text:
-        return "cuda" if _C.has_cuda and torch.cuda.is_available() else "cpu"
+        return choose_device(None).type
     if text not in DEVICES:
         raise WrongInput(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
     if text == "cuda" and not torch.cuda.is_available():
         raise WrongInput("there is no CUDA device here: `coop doctor` says more")
     return text
-
-
-def _local_gpu() -> str:
-    """The GPU that torchrun means this worker to use; without it the first one."""
-    index = int(os.environ.get("LOCAL_RANK", "0"))
-    return f"cuda:{index if index < torch.cuda.device_count() else 0}"
 
 
 def _policy(given: PolicyName | None) -> PolicyName:
@@ -269,9 +262,9 @@ def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path
     written: list[Path] = []
     title = " ".join([Path(args.script).name, *args.arguments])
     for path, save in (
-        (args.report, lambda path: session.save_report(path, title)),
-        (args.snapshot, session.save_snapshot),
-        (args.trace, lambda path: session.save_trace(path, title)),
+        (args.report, lambda path: session.events.save_report(path, title)),
+        (args.snapshot, session.events.save_snapshot),
+        (args.trace, lambda path: session.trace.save(path, title)),
     ):
         if path is None:
             continue

@@ -59,14 +59,14 @@ def main(job: dict[str, Any]) -> int:
                 losses.append(loss.hex())
                 _tell(step=len(losses), loss=loss)
                 if session and job["report"] and len(losses) == num_steps - NUM_RECORDED_STEPS:
-                    session.record_events()
+                    session.events.record()
                 begin = clock()
         except coop.OutOfBudgetError as error:
             _tell(failed=str(error).splitlines()[0])
             return 0
     if session is not None and job["report"]:
         title = f"coop demo: a small GPT, the last {NUM_RECORDED_STEPS} of {num_steps} steps"
-        session.save_report(job["report"], title)
+        session.events.save_report(job["report"], title)
     assert model is not None
     weights = b"".join(
         parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()

@@ -42,7 +42,7 @@ def render(recording: Recording, title: str = "") -> str:
         "steps": timeline.steps,
         "by_operator": timeline.by_operator,
         "most_recomputed": timeline.most_recomputed,
-        "pins": timeline.pins,
+        "kept": timeline.kept,
         "failures": [failure.message for failure in recording.failures],
         "operators": recording.operator_names,
         "sources": _sources(recording, timeline),
@@ -73,7 +73,7 @@ def _sources(recording: Recording, timeline: Timeline) -> dict[int, tuple[str, s
 def _columns(timeline: Timeline) -> tuple[bytes, list[dict[str, Any]]]:
     """All columns one after the other, each at a multiple of 8 bytes; and where each one is."""
     lives = timeline.lives
-    flags = lives.block_class | lives.end << 3 | lives.recomputed << 5 | lives.pinned << 6
+    flags = lives.block_class | lives.end << 3 | lives.recomputed << 5 | lives.kept << 6
     columns: dict[str, npt.NDArray[Any]] = {
         "begin": lives.begin_ns.astype("<f8"),
         "end": lives.end_ns.astype("<f8"),

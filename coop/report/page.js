@@ -438,7 +438,7 @@ function pick(px, py) {
 function describe(i) {
   const flags = data.flags[i], kind = CLASSES[flags & 7];
   const lines = [
-    `${bytesText(data.bytes[i])} at ${bytesText(data.offset[i])}, ${kind.name}` + (flags & 64 ? ", pinned" : ""),
+    `${bytesText(data.bytes[i])} at ${bytesText(data.offset[i])}, ${kind.name}` + (flags & 64 ? ", kept" : ""),
   ];
   if (data.cost[i]) lines.push(`costs ${timeText(data.cost[i])} to recompute, without its inputs`);
   if (flags & 32) lines.push(`recomputation ${data.number[i] - 1} of this value`);
@@ -494,7 +494,7 @@ function header() {
   const own = [
     ["recomputed", "hatched, with a green edge where the value came back"],
     ["ends with an eviction", "a red edge: the bytes were given up, and recomputed if they were needed again"],
-    ["pinned", "a black edge: may not be evicted; the table below says why"],
+    ["kept", "a black edge: may not be evicted; the table below says why"],
   ];
   const words = document.querySelector("#words dl");
   for (const [name, meaning] of [...CLASSES.map(({ name, text }) => [name, text]), ...own, ...numbers.map(([name, , meaning]) => [name, meaning])]) {
@@ -530,7 +530,7 @@ function legend() {
   };
   key("recomputed", `linear-gradient(90deg, ${color(RECOMPUTED)} 3px, #0000 3px), repeating-linear-gradient(135deg, #4696d6 0 5px, #9cc6e9 5px 7px)`);
   key("ends with an eviction", `linear-gradient(270deg, ${color(EVICTED)} 3px, #4696d6 3px)`);
-  key("pinned", "linear-gradient(180deg, #000 3px, #5b6b8c 3px)");
+  key("kept", "linear-gradient(180deg, #000 3px, #5b6b8c 3px)");
 }
 
 function table(id, headings, rows, none) {
@@ -564,9 +564,9 @@ function tables() {
   table("most-recomputed", ["operator", "asked for by", "step", "bytes", "recomputed", "time again"],
     facts.most_recomputed.map((row) => [row.operator, facts.sources[row.source]?.[0] ?? "", row.step, bytesText(row.bytes), row.replays, timeText(row.replay_ns)]),
     "nothing was recomputed");
-  table("pins", ["reason", "operator", "blocks", "most at once", "at the end"],
-    facts.pins.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),
-    "nothing was pinned");
+  table("kept", ["reason", "operator", "blocks", "most at once", "at the end"],
+    facts.kept.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),
+    "nothing was kept");
   const notes = [];
   const drawn = data.begin.length;
   if (drawn < facts.num_lives) notes.push(`${facts.num_lives - drawn} of ${facts.num_lives} blocks are too small in the picture to be drawn.`);

@@ -62,7 +62,7 @@ class Lives:
     block_class: Array
     end: Array
     recomputed: Array  # bool: it began with a replay
-    pinned: Array  # bool
+    kept: Array  # bool
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -84,7 +84,7 @@ class Timeline:
     steps: list[tuple[int, int]]  # time of the end, number
     by_operator: list[dict[str, Any]]
     most_recomputed: list[dict[str, Any]]
-    pins: list[dict[str, Any]]
+    kept: list[dict[str, Any]]
 
 
 def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
@@ -110,7 +110,7 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
         steps=list(zip(clock[steps].tolist(), events["value"][steps].tolist(), strict=True)),
         by_operator=_by_operator(events, recording.operator_names),
         most_recomputed=_most_recomputed(events, recording),
-        pins=_pins(events, recording),
+        kept=_kept_rows(events, recording),
     )
 
 
@@ -204,7 +204,7 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
         block_class=block_class,
         end=ended,
         recomputed=recomputed,
-        pinned=_pinned(events, changes, rows),
+        kept=_kept_lives(events, changes, rows),
     ).take(order)
 
 
@@ -236,22 +236,22 @@ def _life_numbers(value: Array, recomputed: Array, first: Array) -> Array:
     return numbers
 
 
-def _pinned(events: Array, changes: Array, rows: Array) -> Array:
-    """Which lives were pinned at some time."""
-    pinned = np.zeros(len(rows), dtype=bool)
-    pins = np.flatnonzero(events["kind"] == EventKind.PIN)
-    if len(pins) == 0 or len(rows) == 0:
-        return pinned
-    # Order by (offset, position in the log): the life that holds a pin is the last that began.
+def _kept_lives(events: Array, changes: Array, rows: Array) -> Array:
+    """Which lives were kept at some time."""
+    kept = np.zeros(len(rows), dtype=bool)
+    keeps = np.flatnonzero(events["kind"] == EventKind.PIN)
+    if len(keeps) == 0 or len(rows) == 0:
+        return kept
+    # Order by (offset, position in the log): the life that is kept is the last that began.
     starts = changes[rows]
     keys = np.stack([events["offset"][starts], starts])
     rank = np.lexsort((keys[1], keys[0]))
     scale = len(events) + 1
     combined = (events["offset"][starts] * scale + starts)[rank]
-    found = np.searchsorted(combined, events["offset"][pins] * scale + pins) - 1
+    found = np.searchsorted(combined, events["offset"][keeps] * scale + keeps) - 1
     found = found[found >= 0]
-    pinned[rank[found]] = True
-    return pinned
+    kept[rank[found]] = True
+    return kept
 
 
 def _held(events: Array) -> Array:
@@ -328,14 +328,14 @@ def _most_recomputed(events: Array, recording: Recording, count: int = 10) -> li
     ]
 
 
-def _pins(events: Array, recording: Recording) -> list[dict[str, Any]]:
-    """Pinned bytes by reason and operator: the most at one time, and at the end of the log."""
+def _kept_rows(events: Array, recording: Recording) -> list[dict[str, Any]]:
+    """Kept bytes by reason and operator: the most at one time, and at the end of the log."""
     marks = np.flatnonzero(
         _is_kind(events, EventKind.PIN, EventKind.UNPIN, EventKind.FREE, EventKind.EVICT)
     )
     marks = marks[np.argsort(events["offset"][marks], kind="stable")]
     offset, is_pin = events["offset"][marks], events["kind"][marks] == EventKind.PIN
-    # A block that is pinned again stays pinned for its first reason.
+    # A block that is kept again stays kept for its first reason.
     again = np.zeros(len(marks), dtype=bool)
     again[1:] = is_pin[1:] & is_pin[:-1] & (offset[1:] == offset[:-1])
     marks, offset, is_pin = marks[~again], offset[~again], is_pin[~again]
@@ -357,7 +357,7 @@ def _pins(events: Array, recording: Recording) -> list[dict[str, Any]]:
             most = max(most, held)
         rows.append(
             {
-                "reason": recording.pin_reasons[reason],
+                "reason": recording.keep_reasons[reason],
                 "operator": _name(recording.operator_names, op),
                 "blocks": len(changes) // 2,
                 "peak_bytes": most,

@@ -30,7 +30,8 @@ namespace coop {
 
 namespace {
 
-// Makes the exception from (operator, replayed operator, shortage); set by Python at import.
+// Makes the exception from (operator, replayed operator, shortage); set by Python before the first
+// engine.
 PyObject* g_make_error = nullptr;
 // Warns of (statistics, cost of a plain step, of this one's replays, device); likewise.
 PyObject* g_warn_slow = nullptr;
@@ -240,7 +241,7 @@ void bind_engine(py::module_& m) {
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
       .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
-      .def("pinned_operators", &Engine::pinned_operators)
+      .def("kept_operators", &Engine::pinned_operators)
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
              const EngineLock guard(engine);
@@ -273,31 +274,31 @@ void bind_engine(py::module_& m) {
              return translated("coop.evict", [&] { return engine.evict(impl); });
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
-      .def("pin",
+      .def("keep",
            [](Engine& engine, py::handle x, const std::string& reason, bool for_good) {
              c10::StorageImpl* impl = storage_of(x);
-             const char* kept = interned(reason);
-             translated("coop.pin", [&] { engine.pin(impl, kept, for_good); });
+             const char* why = interned(reason);
+             translated("coop.keep", [&] { engine.pin(impl, why, for_good); });
            })
       .def("expose",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = find_storage(x);
              if (impl == nullptr) return;
-             translated("coop.pin", [&] { engine.expose(impl); });
+             translated("sharing memory", [&] { engine.expose(impl); });
            })
       .def("before_unseen_write",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
              translated("a write without an operator", [&] { engine.before_unseen_write(impl); });
            })
-      .def("is_pinned",
+      .def("is_kept",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
              const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
              return storage != nullptr && storage->pins > 0;
            })
-      .def("unpin", [](Engine& engine, py::handle x) { engine.unpin(storage_of(x)); })
+      .def("unkeep", [](Engine& engine, py::handle x) { engine.unpin(storage_of(x)); })
       .def(
           "start_recording",
           [](Engine& engine, bool source_lines, bool estimate_temporaries) {
@@ -326,7 +327,7 @@ void bind_engine(py::module_& m) {
              const EngineLock guard(engine);
              return engine.core().events().num_dropped;
            })
-      .def("pin_reasons",
+      .def("keep_reasons",
            [](Engine& engine) {
              const EngineLock guard(engine);
              const std::vector<const char*>& reasons = engine.core().events().reasons;

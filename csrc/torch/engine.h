@@ -236,6 +236,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   Storage* external(c10::StorageImpl* impl);
   void sweep_externals();
   bool is_shared(c10::StorageImpl* impl) const;
+  static bool is_numpys(c10::StorageImpl& impl);
   Storage* look_up(c10::StorageImpl* impl) const;
   void* address(const Value& value) const;
   c10::DataPtr fresh_ptr(Storage& storage) const;

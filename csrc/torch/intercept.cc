@@ -1,5 +1,6 @@
 // The way of an operator: gather, begin (materialize and lock), run; record.cc has the rest.
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -300,6 +301,17 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   call.half |= tensor.itemsize() == 2;
 }
 
+// Whether a NumPy array shares memory that torch allocated, as far as the storage tells: torch
+// makes one whose memory it hands to NumPy one that cannot be resized. That is how we know of
+// arrays from before the budget. Memory of an earlier budget has our deleters.
+bool Engine::is_numpys(c10::StorageImpl& impl) {
+  if (impl.resizable()) return false;
+  static const c10::DeleterFnPtr torchs = c10::GetDefaultCPUAllocator()->raw_deleter();
+  const c10::DeleterFnPtr deleter = impl._mutable_data_ptr_no_checks().get_deleter();
+  return deleter == torchs || deleter == &Engine::delete_storage ||
+         deleter == &Engine::delete_address;
+}
+
 // Whether the operator can be replayed, as far as this tensor goes. Not under the lock: another
 // engine may have to bring it back.
 void Engine::check(Call& call, const TensorArgument& entry) const {
@@ -325,7 +337,7 @@ void Engine::check(Call& call, const TensorArgument& entry) const {
     if (!entry.scalar) call.refusal = kOtherDevice;
   } else if (c10::impl::cow::is_cow_data_ptr(data)) {
     call.refusal = "copy-on-write storages are not tracked";
-  } else if (is_foreign(data) || entry.shared) {
+  } else if (is_foreign(data) || entry.shared || is_numpys(*entry.impl)) {
     call.refusal = kForeign;
   }
 }

@@ -3,9 +3,11 @@
 
 #include "torch/bind_core.h"
 #include "torch/bind_engine.h"
+#include "torch/bind_kinds.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("torch_version") = COOP_TORCH_VERSION;
   coop::bind_core(m);
   coop::bind_engine(m);
+  coop::bind_kinds(m);
 }

@@ -83,7 +83,7 @@ std::string evicted_message(const Value& value, Bytes bytes) {
     message += ", made by ";
     message += record.info->name;
   }
-  message += ". Call coop.materialize(tensor) first, or coop.pin(tensor) to keep them in memory.";
+  message += ". Call coop.materialize(tensor) first, or coop.keep(tensor) to keep them in memory.";
   return message;
 }
 

@@ -73,7 +73,7 @@ def test_a_trace_that_does_not_fit_names_the_numbers(
     assert err == (
         f"{trace}:3: out of budget at aten::mul: 12288 B (12.00 KiB) wanted, at most "
         "8192 B (8.00 KiB) in one piece can be freed of a budget of 20480 B (20.00 KiB); held "
-        "are 12288 B (12.00 KiB) (roots 0 B, pinned 0 B, locked by the operator 12288 B "
+        "are 12288 B (12.00 KiB) (roots 0 B, kept 0 B, locked by the operator 12288 B "
         "(12.00 KiB), its temporaries and results 0 B); a budget of 24576 B (24.00 KiB) would "
         "have passed this point\n"
     )

@@ -36,7 +36,7 @@ def collective(name: str) -> dict[str, Any]:
     plain = program()
     found = {"repeats": _same(plain, program())}
     for way, settings in (("paranoid", {"paranoid": True}), ("quiet", {"quiet_after": 1})):
-        with coop.budget("16MiB", small_bytes=0, **settings):
+        with coop.budget("16MiB", device="cpu", small_bytes=0, **settings):
             got = program()
         found[way] = _same(plain, got)
     return found
@@ -46,13 +46,13 @@ def training(name: str) -> dict[str, Any]:
     """Plain, and in three budgets that evict."""
     program = TRAININGS[name]
     plain = program()
-    with coop.budget("1GiB") as session:
+    with coop.budget("1GiB", device="cpu") as session:
         ample = program()
     peak = torch.tensor(session.stats().peak_bytes)
     dist.broadcast(peak, 0)
     found: dict[str, Any] = {"ample": _same(plain, ample)}
     for ratio in RATIOS:
-        with coop.budget(int(peak.item() * ratio)) as session:
+        with coop.budget(int(peak.item() * ratio), device="cpu") as session:
             got = program()
         found[f"{ratio}"] = _same(plain, got)
         found[f"{ratio} evicts"] = session.stats().num_evictions > 0

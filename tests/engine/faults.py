@@ -91,7 +91,7 @@ class Setting:
     def budget_bytes(self) -> int:
         if self.evicting != "in need":
             return 64 * MIB
-        with coop.budget(64 * MIB, small_bytes=0) as session:
+        with coop.budget(64 * MIB, device="cpu", small_bytes=0) as session:
             training = Training(self.num_layers)
             for number in range(3):
                 training.step(number)
@@ -116,6 +116,7 @@ def fail_everywhere(setting: Setting) -> Counts:
         failing = counts.placements + 1
         with coop.budget(
             budget_bytes,
+            device="cpu",
             paranoid=setting.evicting == "everything",
             small_bytes=0,
             quiet_after=int(setting.evicting == "not recorded"),

@@ -41,7 +41,7 @@ def run_budgeted(
     program: Program, budget_bytes: int, policy: str = "coop", *, seed: int = 0
 ) -> tuple[Outcome, coop.Stats]:
     """The same inside a budget. What it left is copied only after leaving: it must be intact."""
-    with coop.budget(budget_bytes, policy=policy) as session:
+    with coop.budget(budget_bytes, device="cpu", policy=policy) as session:
         outcome = program(seed)
     return outcome.cloned(), session.stats()
 
@@ -97,7 +97,7 @@ def try_budget(
     before everything that is still alive has to be given back.
     """
     outcome: Outcome | None = None
-    with coop.budget(budget_bytes, policy=policy) as session:
+    with coop.budget(budget_bytes, device="cpu", policy=policy) as session:
         try:
             outcome = program(seed)
         except coop.OutOfBudgetError:

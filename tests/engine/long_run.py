@@ -59,7 +59,7 @@ def main() -> None:
         if arguments.budget is not None:
             import coop
 
-            session = stack.enter_context(coop.budget(arguments.budget))
+            session = stack.enter_context(coop.budget(arguments.budget, device="cpu"))
 
         def sample(step: int) -> None:
             if (step + 1) % arguments.every == 0:

@@ -95,20 +95,20 @@ def test_out_of_budget_names_the_operator_and_the_bytes() -> None:
     assert str(4 * t.nbytes) in message.replace(",", "")
 
 
-def test_a_budget_smaller_than_what_is_pinned_names_what_is_pinned() -> None:
+def test_a_budget_smaller_than_what_is_kept_names_what_is_kept() -> None:
     with coop.budget(1 * MIB) as session:
-        pinned = [value() for _ in range(2)]
-        for one in pinned:
-            coop.pin(one)
-        with pytest.raises(coop.OutOfBudgetError, match="pinned"):
+        kept = [value() for _ in range(2)]
+        for one in kept:
+            coop.keep(one)
+        with pytest.raises(coop.OutOfBudgetError, match="Kept: "):
             torch.zeros(3 * MIB // 4, dtype=torch.uint8)
-        assert all(coop.is_resident(one) for one in pinned)
-        for one in pinned:
-            coop.unpin(one)
+        assert all(coop.is_resident(one) for one in kept)
+        for one in kept:
+            coop.unkeep(one)
         large = torch.zeros(3 * MIB // 4, dtype=torch.uint8)
         assert session.stats().num_evictions > 0
     assert int(large.count_nonzero()) == 0
-    assert all(torch.equal(one, value()) for one in pinned)
+    assert all(torch.equal(one, value()) for one in kept)
 
 
 def test_parameters_larger_than_the_budget_do_not_fit() -> None:

@@ -239,7 +239,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
     [
         """
         import torch, coop
-        inside = coop.budget(1 << 22, paranoid=True)
+        inside = coop.budget(1 << 22, device="cpu", paranoid=True)
         inside.__enter__()
         kept = [torch.randn(64, 64).sin() for _ in range(20)]
         view = kept[0].t()
@@ -248,14 +248,14 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
         """,
         """
         import torch, coop
-        with coop.budget(1 << 22, paranoid=True):
+        with coop.budget(1 << 22, device="cpu", paranoid=True):
             kept = [torch.randn(64, 64).sin() for _ in range(20)]
             leaf = torch.randn(64, 64, requires_grad=True)
             graph = (leaf * kept[1]).sin()
         """,
         """
         import sys, torch, coop
-        with coop.budget(1 << 22, paranoid=True):
+        with coop.budget(1 << 22, device="cpu", paranoid=True):
             kept = torch.randn(64, 64).sin()
             torch.kept = kept.clone()
             sys.exit(0)

@@ -200,4 +200,4 @@ def test_what_is_copied_in_from_outside_is_an_input() -> None:
         copies = [x.clone(), x.to("cpu", copy=True), shared.clone()]
         assert [coop.evict(t) for t in copies] == [False] * 3
         assert [coop.evict(t) for t in (x.double(), copies[0].clone())] == [True] * 2
-        assert session.pinned_operators() == {}
+        assert session.kept_operators() == {}

@@ -102,7 +102,7 @@ def test_what_is_not_understood_is_held_and_said() -> None:
         # How it was made is known, and a quantizer is not lost with the bytes.
         assert coop.evict(quantized)
         assert not coop.evict(result)
-        assert "aten::dequantize.self" in session.pinned_operators()
+        assert "aten::dequantize.self" in session.kept_operators()
         assert content(quantized.dequantize()) == content(result)
 
 

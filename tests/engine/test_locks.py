@@ -57,7 +57,7 @@ ASKING = """
 @pytest.mark.parametrize("ask", ["session.stats()", "coop.is_resident(x)", "x.is_pinned()"])
 def test_source_lines_are_recorded_beside_a_thread_that_asks(ask: str) -> None:
     program = f"""
-    with coop.budget("8MiB") as session:
+    with coop.budget("8MiB", device="cpu") as session:
         session.start_trace(source_lines=True)
         x = torch.ones(1000)
         lines = compile("y = x + 1\\n" * 1000, "lines.py", "exec")
@@ -69,7 +69,7 @@ def test_source_lines_are_recorded_beside_a_thread_that_asks(ask: str) -> None:
 
 def test_storages_that_python_alone_holds_are_evicted_beside_a_thread_that_asks() -> None:
     program = """
-    with coop.budget("8MiB", small_bytes=0) as session:
+    with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         x = torch.ones(1000)
         def evict():
             for _ in range(200):
@@ -84,7 +84,7 @@ def test_storages_that_python_alone_holds_are_evicted_beside_a_thread_that_asks(
 
 def test_a_child_inherits_no_lock_that_another_thread_holds() -> None:
     program = """
-    with coop.budget("8MiB", small_bytes=0) as session:
+    with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         x = torch.ones(1000)
         def fork():
             for _ in range(30):
@@ -173,7 +173,7 @@ def test_nobody_draws_from_a_generator_that_a_replay_has_put_back() -> None:
     plain = torch.nn.functional.dropout(torch.ones(4096)), torch.bernoulli(torch.full((4096,), 0.5))
     draws = [torch.rand(64) for _ in range(200)]
     torch.manual_seed(1)
-    with coop.budget("8MiB", small_bytes=0) as session:
+    with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         x = torch.ones(4096) + 0
         kept = torch.nn.functional.dropout(x), torch.bernoulli(x * 0.5)
         drawn: list[Tensor] = []
@@ -192,14 +192,14 @@ def test_nobody_draws_from_a_generator_that_a_replay_has_put_back() -> None:
 
 
 def test_unpinning_leaves_the_pins_that_keep_others_safe() -> None:
-    with coop.budget("8MiB", small_bytes=0) as session:
+    with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         base = torch.ones(1024)
         pointed, shared, pinned = base * 2, base * 3, base * 4
         address = pointed.data_ptr()
         array = shared.numpy()
         for tensor in (pointed, shared, pinned):
-            coop.pin(tensor)
-            coop.unpin(tensor)
+            coop.keep(tensor)
+            coop.unkeep(tensor)
         session._engine.evict_all()
         assert [coop.is_resident(tensor) for tensor in (pointed, shared, pinned)] == [
             True,
@@ -211,9 +211,9 @@ def test_unpinning_leaves_the_pins_that_keep_others_safe() -> None:
 
 
 def test_a_pinned_tensor_stays_where_it_is_when_a_write_to_it_fails() -> None:
-    with coop.budget("8MiB", small_bytes=0) as session:
+    with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         x = torch.ones(1024) * 2
-        coop.pin(x)
+        coop.keep(x)
         address = torch._C.TensorBase.data_ptr(x)
         places, fives = x > 1, torch.full((1024,), 5.0)
         session._engine.fail_placement(1)

@@ -225,7 +225,7 @@ def profile():
     return [(e.name, e.input_shapes) for e in p.events() if e.name != "[memory]"]
 
 plain = profile()
-with coop.budget("16MiB", paranoid=True, small_bytes=0) as session:
+with coop.budget("16MiB", device="cpu", paranoid=True, small_bytes=0) as session:
     inside = profile()
     assert session.stats().num_evictions > 100
 assert sorted(map(str, plain)) == sorted(map(str, inside))

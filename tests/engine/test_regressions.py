@@ -40,7 +40,7 @@ def written_through_numpy() -> list[Tensor]:
     """Found by random programs: NumPy's writes were lost with the tensor, and seen by replays."""
     x = value()
     before = x * 2
-    if coop.session._session is not None:
+    if coop.current_session() is not None:
         coop.materialize(x)
     x.numpy()[...] = 5
     after = x * 3
@@ -182,7 +182,7 @@ def test_reading_an_evicted_tensor_without_an_operator_brings_it_back(
 def test_a_numpy_array_still_shares_its_memory_after_a_budget_left_in_need() -> None:
     """What was resident was copied out of the arena to make room, pinned or not."""
     with coop.budget(96 * KIB, small_bytes=0):
-        shared, pinned, evicted, resident = value(), coop.pin(value()), value(), value()
+        shared, pinned, evicted, resident = value(), coop.keep(value()), value(), value()
         address = pinned.untyped_storage().data_ptr()
         array = shared.numpy()
         assert coop.evict(evicted)
@@ -235,9 +235,9 @@ def test_a_tensor_whose_resizing_failed_halfway_is_refused_and_not_read_beyond_i
         for use in (torch.sin, lambda t: t + 1, lambda t: torch.cat([left, left], out=t)):
             with pytest.raises(RuntimeError, match=r"needs 65536 bytes, .* has 32768: .* anew"):
                 use(result)
-        coop.pin(left)
+        coop.keep(left)
         again = torch.complex(x, x).conj()
-        torch.cat([left, left], out=coop.pin(again))
+        torch.cat([left, left], out=coop.keep(again))
         assert session._engine.is_valid()
     assert torch.equal(again, torch.cat([left, left]))
 

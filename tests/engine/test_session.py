@@ -1,4 +1,4 @@
-"""What a session promises about tensors: evicting, materializing, pinning, and leaving."""
+"""What a session promises about tensors: evicting, materializing, keeping, and leaving."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def test_an_evicted_tensor_comes_back_with_all_its_views() -> None:
         assert torch.equal(turned[:, 3], row)
 
 
-def test_a_pinned_tensor_stays_until_it_is_unpinned() -> None:
+def test_a_kept_tensor_stays_until_it_is_kept_no_more() -> None:
     with coop.budget(2 * MIB):
-        pinned = value()
+        kept = value()
         # Torch's own method: whoever asks the usual way has the tensor stay for good.
-        address = torch._C.TensorBase.data_ptr(pinned)
-        coop.pin(pinned)
+        address = torch._C.TensorBase.data_ptr(kept)
+        coop.keep(kept)
         others = [value() for _ in range(16)]
-        assert coop.is_resident(pinned)
-        assert torch._C.TensorBase.data_ptr(pinned) == address
+        assert coop.is_resident(kept)
+        assert torch._C.TensorBase.data_ptr(kept) == address
         assert not all(coop.is_resident(other) for other in others)
-        coop.unpin(pinned)
+        coop.unkeep(kept)
         others += [value() for _ in range(16)]
-        assert not coop.is_resident(pinned)
-        assert torch.equal(pinned, others[0])
+        assert not coop.is_resident(kept)
+        assert torch.equal(kept, others[0])
 
 
 def test_a_tensor_made_outside_is_resident_and_usable_as_input() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import coop
-from coop import threads
+from coop.runtime import runtime
 from coop._native import _C
 
 pytestmark = pytest.mark.debug_build
@@ -166,7 +166,7 @@ def test_a_thread_outlives_its_budget() -> None:
     thread.join()
     gc.collect()
     assert engine() is None
-    assert threads._kept == []
+    assert runtime.threads.num_held() == 0
     assert torch.equal(results[0], product() * 2)
 
 
@@ -191,7 +191,7 @@ def test_threads_go_on_while_budgets_come_and_go() -> None:
     for thread in started:
         thread.join()
     assert wrong == []
-    assert threads._kept == []
+    assert runtime.threads.num_held() == 0
 
 
 def test_a_task_that_never_runs_keeps_nothing() -> None:
@@ -207,4 +207,4 @@ def test_a_task_that_never_runs_keeps_nothing() -> None:
     gc.collect()
     with coop.budget("8MiB"):
         pass
-    assert threads._kept == []
+    assert runtime.threads.num_held() == 0

@@ -31,7 +31,7 @@ def main(budget_bytes: int) -> None:
         print(f"warned: {message}", flush=True)
 
     warnings.showwarning = show
-    with coop.budget(budget_bytes) as session:
+    with coop.budget(budget_bytes, device="cpu") as session:
         model, inputs = make()
         kept = inputs.mul(2)
         try:

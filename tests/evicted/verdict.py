@@ -25,7 +25,7 @@ def judge(call: Call) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = _attempt(call, None)
-        with coop.budget(BUDGET_BYTES, small_bytes=0) as session:
+        with coop.budget(BUDGET_BYTES, device="cpu", small_bytes=0) as session:
             actual = _attempt(call, session)
             gc.collect()
     if isinstance(actual, Exception) and "evicted" in str(actual):

@@ -80,7 +80,7 @@ def run_inside(program: Program, budget_bytes: int, options: dict[str, Any]) -> 
     """Everything is compared after the budget was left, so that all of it must come back."""
     machine = Machine(coop, outside_tensors())
     stopped, raw = None, False
-    with coop.budget(budget_bytes, **options) as session:
+    with coop.budget(budget_bytes, device="cpu", **options) as session:
         # A step that needed nothing, so that it is quiet from the start, if ever.
         session._engine.end_step(True)
         try:

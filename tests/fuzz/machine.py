@@ -49,8 +49,8 @@ class Coop(Protocol):
 
     def evict(self, tensor: Tensor) -> object: ...
     def materialize(self, tensor: Tensor) -> object: ...
-    def pin(self, tensor: Tensor) -> object: ...
-    def unpin(self, tensor: Tensor) -> object: ...
+    def keep(self, tensor: Tensor) -> object: ...
+    def unkeep(self, tensor: Tensor) -> object: ...
 
 
 class Nothing:
@@ -59,7 +59,7 @@ class Nothing:
     def evict(self, tensor: Tensor) -> object:
         return None
 
-    materialize = pin = unpin = evict
+    materialize = keep = unkeep = evict
 
 
 class StopProgram(Exception):
@@ -370,7 +370,7 @@ class Machine:
         self.coop.materialize(self.pick(a))
 
     def do_pin(self, a: int, *_: int) -> None:
-        self.coop.pin(self.pick(a))
+        self.coop.keep(self.pick(a))
 
     def do_unpin(self, a: int, *_: int) -> None:
-        self.coop.unpin(self.pick(a))
+        self.coop.unkeep(self.pick(a))

@@ -143,7 +143,7 @@ def test_hugging_face_s_trainer_trains_on_the_gpu(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
     program = (ROOT / "examples" / "hf_trainer.py").read_text()
     program = program.replace("use_cpu=True", "use_cpu=False")
-    program = program.replace("coop.budget(budget)", 'coop.budget("512MiB", device="cuda")')
+    program = program.replace('budget(budget, device="cpu")', 'budget("512MiB", device="cuda")')
     (tmp_path / "train.py").write_text(program)
     ran = command(tmp_path, "train.py")
     assert ran.returncode == 0, ran.stderr

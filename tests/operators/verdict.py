@@ -41,7 +41,7 @@ def judge(case: Case, budget_bytes: int = BUDGET_BYTES, **options: Any) -> Verdi
         if difference is None:
             kind = "refused" if isinstance(expected, Exception) else "same"
             detail = str(expected) if isinstance(expected, Exception) else ""
-            return Verdict(kind, detail, session.stats(), session.pinned_operators())
+            return Verdict(kind, detail, session.stats(), session.kept_operators())
         if isinstance(actual, RuntimeError) and "coop.materialize" in str(actual):
             return Verdict("raw", difference)  # Rule 13
         # Before it is held against the engine: does it read memory that nobody has written?
@@ -65,7 +65,7 @@ def _attempt_inside(
 ) -> tuple[Any, coop.Session]:
     options = {"paranoid": True, "small_bytes": 0, **options}
     try:
-        with coop.budget(budget_bytes, **options) as session:
+        with coop.budget(budget_bytes, device="cpu", **options) as session:
             result = _attempt(case)
             if isinstance(result, Exception):
                 gc.collect()

@@ -34,9 +34,9 @@ def train_a_little(num_steps: int = 3, batch: int = 1024) -> list[float]:
 
 
 def small_recording() -> Recording:
-    """A few steps in a budget that has to evict, with one pinned tensor."""
-    with coop.budget("9MiB", events=True) as session:
-        coop.pin(torch.randn(64, 1024))
+    """A few steps in a budget that has to evict, with one kept tensor."""
+    with coop.budget("9MiB", device="cpu", events=True) as session:
+        coop.keep(torch.randn(64, 1024))
         train_a_little()
         return session.recording()
 
@@ -78,7 +78,7 @@ def large_recording(num_blocks: int) -> Recording:
         events=events[order],
         operator_names=[f"aten::operator{index}" for index in range(7)],
         sources=[SourceLine("", "", 0, False)],
-        pin_reasons=[],
+        keep_reasons=[],
         num_dropped=0,
         stats=stats,
         policy="coop",

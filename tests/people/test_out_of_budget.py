@@ -12,10 +12,10 @@ import coop
 KIB = 1024
 
 
-def pinned() -> None:
-    """Most of it is pinned."""
+def kept_tensors() -> None:
+    """Most of it is kept."""
     for _ in range(6):
-        kept.append(coop.pin(torch.ones(100 * KIB, dtype=torch.uint8)))
+        kept.append(coop.keep(torch.ones(100 * KIB, dtype=torch.uint8)))
     torch.zeros(600 * KIB, dtype=torch.uint8)
 
 
@@ -40,9 +40,9 @@ kept: list[torch.Tensor] = []
     ("program", "wanted", "advice"),
     [
         (
-            pinned,
+            kept_tensors,
             "aten::zeros wanted 600.00 KiB (614400 bytes)",
-            "less that is pinned (600.38 KiB)",
+            "less that is kept (600.38 KiB)",
         ),
         (roots, "aten::zeros wanted 600.00 KiB (614400 bytes)", "fewer roots (616.12 KiB)"),
         (
@@ -70,11 +70,11 @@ def test_the_advice_is_about_what_is_in_the_way(
     kept.clear()
 
 
-def test_who_pinned_what_is_listed() -> None:
+def test_what_is_kept_and_why_is_listed() -> None:
     with coop.budget("1MiB"), pytest.raises(coop.OutOfBudgetError) as caught:
-        pinned()
+        kept_tensors()
     kept.clear()
-    assert "\nPinned: 600.38 KiB: coop.pin.\n" in str(caught.value)
+    assert "\nKept: 600.38 KiB: coop.keep.\n" in str(caught.value)
 
 
 def test_room_without_its_header_is_not_offered() -> None:

@@ -87,7 +87,7 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     )
     rows = page.run("document.querySelectorAll('#most-recomputed tr').length")
     assert rows == 11  # ten, and the headings
-    assert "coop.pin" in page.run("document.getElementById('pins').textContent")
+    assert "coop.keep" in page.run("document.getElementById('kept').textContent")
 
     # The wheel zooms time around the pointer; with shift, addresses.
     box = page.run(

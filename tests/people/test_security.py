@@ -68,7 +68,7 @@ def hostile(recording: Recording) -> Recording:
     return dataclasses.replace(
         recording,
         operator_names=[f"{name}{HOSTILE}" for name in recording.operator_names],
-        pin_reasons=[f"{reason}{HOSTILE}" for reason in recording.pin_reasons],
+        keep_reasons=[f"{reason}{HOSTILE}" for reason in recording.keep_reasons],
         policy=HOSTILE,
         device=HOSTILE,
         failures=[Failure(HOSTILE, HOSTILE, HOSTILE, {})],

@@ -90,17 +90,17 @@ def test_steps_are_the_sessions_own_when_the_recording_began_late() -> None:
     assert {row["step"] for row in timeline.most_recomputed} == {3, 4}
 
 
-def test_the_pinned_tensor_is_listed_with_its_reason(timeline: Timeline) -> None:
-    assert timeline.pins == [
+def test_the_kept_tensor_is_listed_with_its_reason(timeline: Timeline) -> None:
+    assert timeline.kept == [
         {
-            "reason": "coop.pin",
+            "reason": "coop.keep",
             "operator": "aten::randn",
             "blocks": 1,
             "peak_bytes": 64 * 1024 * 4 + 64,
             "final_bytes": 0,
         }
     ]
-    assert timeline.lives.pinned.sum() == 1
+    assert timeline.lives.kept.sum() == 1
 
 
 def test_blocks_are_what_they_are() -> None:
@@ -127,13 +127,13 @@ def test_a_log_that_starts_late_knows_what_was_there() -> None:
     with coop.budget("12MiB") as session:
         model = torch.nn.Linear(256, 256)
         kept = model(torch.randn(512, 256))
-        coop.pin(kept)
+        coop.keep(kept)
         session.record_events()
         held_bytes = session.stats().held_bytes
         timeline = make_timeline(session.recording())
         assert timeline.curve[-1, 2] == held_bytes
         assert timeline.lives.bytes.sum() == held_bytes
-        assert [row["reason"] for row in timeline.pins] == ["coop.pin"]
+        assert [row["reason"] for row in timeline.kept] == ["coop.keep"]
 
 
 def test_a_full_log_counts_what_it_does_not_keep() -> None:
@@ -163,7 +163,7 @@ def test_nothing_recorded_is_an_empty_picture() -> None:
     with coop.budget("1MiB", events=True) as session:
         pass
     timeline = make_timeline(session.recording())
-    assert (len(timeline.lives), timeline.by_operator, timeline.pins) == (0, [], [])
+    assert (len(timeline.lives), timeline.by_operator, timeline.kept) == (0, [], [])
 
 
 def test_without_recording_a_report_says_how_to_record() -> None:
@@ -175,7 +175,7 @@ def test_without_recording_a_report_says_how_to_record() -> None:
 def unfinished() -> Recording:
     """A recording at whose end something is held."""
     with coop.budget("9MiB", events=True) as session:
-        kept = [coop.pin(torch.ones(64, 64)) for _ in range(12)]  # kept
+        kept = [coop.keep(torch.ones(64, 64)) for _ in range(12)]  # kept
         train_a_little(1)
         recording = session.recording()
         assert len(kept) == 12

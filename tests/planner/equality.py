@@ -34,7 +34,7 @@ KEYS = (
 def record(program: Program, path: Path) -> tuple[Trace, int]:
     """The trace of the program where nothing has to go, and the most bytes it holds."""
     program(0)  # what libraries make once, they make before
-    with coop.budget(AMPLE_BYTES) as session:
+    with coop.budget(AMPLE_BYTES, device="cpu") as session:
         with coop.record(path):
             outcome = program(0)
             peak_bytes = session.stats().peak_bytes
@@ -48,7 +48,7 @@ def decisions_of_the_engine(
 ) -> dict[str, float] | None:
     """None: it does not fit."""
     stats = None
-    with coop.budget(budget_bytes, policy=policy) as session:
+    with coop.budget(budget_bytes, device="cpu", policy=policy) as session:
         try:
             outcome = program(0)
             stats = session.stats().as_dict()

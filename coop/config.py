@@ -1,0 +1,152 @@
+"""How a budget works: one frozen `Config`, the same for `coop.budget` and `coop.install`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypedDict, get_args
+
+import torch
+
+from coop._native import _C
+from coop.sizes import format_bytes
+
+__all__ = ["DEFAULT_CONFIG", "Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
+
+PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
+
+# Below this not even the area for small tensors has room.
+SMALLEST_BUDGET_BYTES = 64 * 1024
+# Blocks begin at multiples of these, by type of device.
+ALIGNMENT = {"cpu": 64, "cuda": 512}
+# `quiet_after` where it is not given, by type of device. Never in main memory, where what has to be
+# saved after all would be outside of the budget.
+QUIET_AFTER = {"cpu": 0, "cuda": 4}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a budget does, apart from its size and its device.
+
+    Attributes:
+        policy: what chooses the evictions: `"coop"`; `"coop-paper"`, the same as published, without
+            what docs/decisions/0004 adds; or the baselines `"dtr"` and `"dte"`.
+        window: with `"coop"`, evict the cheapest contiguous window (else one value at a time).
+        partition: with `"coop"`, place cheap and expensive values at opposite ends.
+        inplace: with `"coop"`, keep in-place writes in place (else copy on write).
+        measure_costs: take the measured time of operators as their cost instead of a roofline
+            estimate; on the CPU only. Decisions then differ from run to run; results do not.
+        events: remember what happens to every block, for `session.save_report`.
+        paranoid: evict everything that can be after every operator. For tests.
+        small_bytes: values up to this size live in an area of their own and are never evicted.
+        quiet_after: after so many steps that fitted without an eviction, operators are not recorded
+            any more, until one does not fit: what was not recorded is then saved to main memory
+            when it is evicted. 0: never. None: 0 on the CPU, 4 on a GPU.
+    """
+
+    policy: PolicyName = "coop"
+    window: bool = True
+    partition: bool = True
+    inplace: bool = True
+    measure_costs: bool = False
+    events: bool = False
+    paranoid: bool = False
+    small_bytes: int = 10 * 1024
+    quiet_after: int | None = None
+
+    def __post_init__(self) -> None:
+        policies = get_args(PolicyName)
+        if self.policy not in policies:
+            known = ", ".join(policies[:-1]) + f" or {policies[-1]}"
+            raise ValueError(f"unknown policy {self.policy!r}; choose {known}")
+        if self.small_bytes < 0:
+            raise ValueError(f"small_bytes is a number of bytes, not {self.small_bytes}")
+        if self.quiet_after is not None and self.quiet_after < 0:
+            raise ValueError(
+                f"quiet_after is a number of steps, or 0 for never, not {self.quiet_after}"
+            )
+
+    def check_device(self, device: torch.device) -> None:
+        """Raises for what the device does not have."""
+        if self.measure_costs and device.type != "cpu":
+            raise ValueError(
+                f"measure_costs=True is for the CPU, not for {str(device)!r}: operators on a GPU "
+                "run after the call that starts them, so their time is not measured there and "
+                "costs are a roofline. Leave it out, or use device='cpu'"
+            )
+
+    def native(self, num_bytes: int, device_type: str) -> _C.Config:
+        """As the extension takes it, for an arena of so many bytes."""
+        if num_bytes < SMALLEST_BUDGET_BYTES:
+            raise ValueError(
+                f"a budget of {num_bytes} bytes is too small: at least "
+                f"{format_bytes(SMALLEST_BUDGET_BYTES)}"
+            )
+        quiet_after = QUIET_AFTER[device_type] if self.quiet_after is None else self.quiet_after
+        return _C.Config(
+            num_bytes,
+            self.policy,
+            window=self.window,
+            partition=self.partition,
+            inplace=self.inplace,
+            alignment=ALIGNMENT[device_type],
+            small_bytes=self.small_bytes,
+            quiet_after=quiet_after,
+        )
+
+
+DEFAULT_CONFIG = Config()
+
+
+class ConfigChanges(TypedDict, total=False):
+    """The fields of `Config`, as keyword arguments."""
+
+    policy: PolicyName
+    window: bool
+    partition: bool
+    inplace: bool
+    measure_costs: bool
+    events: bool
+    paranoid: bool
+    small_bytes: int
+    quiet_after: int | None
+
+
+def changed(config: Config, changes: ConfigChanges, caller: str) -> Config:
+    """The configuration with these changes; `caller` is whose keyword arguments they are."""
+    if not isinstance(config, Config):
+        raise TypeError(f"{caller}: config is a coop.Config, not {config!r}")
+    known = [field.name for field in fields(Config)]
+    for name in changes:
+        if name not in known:
+            raise TypeError(
+                f"{caller} has no argument {name!r}: there are size, device, config, and the "
+                f"fields of coop.Config ({', '.join(known)})"
+            )
+    return replace(config, **changes)
+
+
+def has_gpu() -> bool:
+    """Whether torch has CUDA, so have we, and a GPU is there. Does not start torch's CUDA."""
+    return _C.has_cuda and torch.cuda.is_available()
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """Where the budget is: with an index if it is a GPU.
+
+    None is the GPU if there is one. Without an index it is the GPU that torchrun means this worker
+    to use, else the first one.
+    """
+    if device is None:
+        device = "cuda" if has_gpu() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type not in ALIGNMENT:
+        raise ValueError(f"a budget is for 'cpu' or 'cuda', not for {str(chosen)!r}")
+    if chosen.type == "cuda" and chosen.index is None:
+        return torch.device("cuda", _local_index())
+    return chosen
+
+
+def _local_index() -> int:
+    index = int(os.environ.get("LOCAL_RANK", "0"))
+    return index if index < torch.cuda.device_count() else 0

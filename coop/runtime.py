@@ -1,0 +1,146 @@
+"""Everything that the process has once: the active session, and what is changed in torch for it.
+
+`import coop` changes nothing. The first budget registers the hooks below, which stay and do nothing
+outside of budgets; the patches are in place while a budget is active.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from coop._native import _C
+from coop.distributed import DistributedPatch
+from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow_step
+from coop.gpus import Gpus
+from coop.guards import Memory, MemoryPatch
+from coop.patches import Patch
+from coop.recording import Failure
+from coop.sizes import format_bytes
+from coop.threads import ThreadsPatch
+
+if TYPE_CHECKING:
+    from coop.session import Session
+
+__all__ = ["Runtime", "runtime"]
+
+
+class Runtime:
+    """The only owner of process-wide state; there is one, `runtime`."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None  # the active one
+        self.gpus = Gpus()
+        self.memory = MemoryPatch(self.engine_of)
+        self.threads = ThreadsPatch()
+        self._patches: tuple[Patch, ...] = (self.memory, self.threads, DistributedPatch())
+        self._engine_without_session: _C.Engine | None = None
+        self._is_registered = False
+
+    def engine_of(self, x: Memory) -> _C.Engine:
+        """Of the active session: the engine that would have this tensor."""
+        if self.session is None:
+            raise RuntimeError("this needs a budget: call it inside `with coop.budget(...)`")
+        if x.is_cuda and self.gpus.is_installed:
+            return _C.cuda_engine(x.device.index)
+        return self.session._engine
+
+    def check_no_session(self) -> None:
+        """Raises inside a budget."""
+        if self.session is not None:
+            raise RuntimeError(
+                f"already inside a budget of {format_bytes(self.session.stats().budget_bytes)}: "
+                "budgets do not nest"
+            )
+
+    def register(self) -> None:
+        """Before the first engine of the process: hooks, which stay."""
+        if self._is_registered:
+            return
+        self._is_registered = True
+        _C.set_error_factory(self._make_error)
+        _C.set_slow_step_warning(warn_of_slow_step)
+        os.register_at_fork(
+            before=_C.before_fork,
+            after_in_parent=_C.after_fork_in_parent,
+            after_in_child=self._forked,
+        )
+        register_optimizer_step_pre_hook(self._step_begins)
+        register_optimizer_step_post_hook(self._step_ends)
+
+    def start(self, session: Session) -> None:
+        """The session's budget is active from now on."""
+        self.session = session
+        for patch in self._patches:
+            patch.leave()  # the last time it may have been interrupted
+            patch.enter()
+        session._engine.activate()
+
+    def stop(self, session: Session) -> list[str]:
+        """The session's budget ends. Returns descriptions of the tensors that were lost."""
+        # An interrupt may come at any call: the engines are closed all the same.
+        self.session = None
+        engines = [session._engine]
+        try:
+            for patch in self._patches:
+                patch.leave()
+            engines = list(session._engines().values())
+            session._remember()
+        finally:
+            session._let_go()
+            lost = [line for engine in engines for line in engine.close()]
+            for engine in engines:
+                self.threads.hold_until_done(engine)
+        return lost
+
+    @contextlib.contextmanager
+    def steps_of(self, engine: _C.Engine) -> Iterator[None]:
+        """Tells an engine that has no session of the steps of the body."""
+        self._engine_without_session = engine
+        try:
+            yield
+        finally:
+            self._engine_without_session = None
+
+    def _step_begins(self, *_: Any) -> None:
+        if self._engine_without_session is not None:
+            self._engine_without_session.begin_step()
+        if self.session is not None and _C.is_thread_enabled():
+            for engine in self.session._engines().values():
+                engine.begin_step()
+
+    def _step_ends(self, *_: Any) -> None:
+        if self._engine_without_session is not None:
+            self._engine_without_session.end_step(True)
+        if self.session is not None and _C.is_thread_enabled():
+            inside_backward = torch._C._current_graph_task_id() != -1
+            for engine in self.session._engines().values():
+                engine.end_step(not inside_backward)
+            if not inside_backward:
+                self.session._end_step()
+
+    def _make_error(
+        self, operator: str, replaying: str, shortage: dict[str, Any]
+    ) -> OutOfBudgetError:
+        error = make_out_of_budget_error(operator, replaying, shortage)
+        if self.session is not None:
+            self.session.events.add_failure(Failure(str(error), operator, replaying, shortage))
+        return error
+
+    def _forked(self) -> None:
+        if self.session is not None:
+            for patch in self._patches:
+                patch.leave()
+        self.session = None
+        _C.after_fork_in_child()
+
+
+runtime = Runtime()
