@@ -298,13 +298,13 @@ def unkeep(tensor: Tensor) -> Tensor:
 
 def pin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `keep`."""
-    _warn_of_old_name("coop.keep", "coop.keep")
+    _warn_of_old_name("coop.pin", "coop.keep")
     return keep(tensor)
 
 
 def unpin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `unkeep`."""
-    _warn_of_old_name("coop.unkeep", "coop.unkeep")
+    _warn_of_old_name("coop.unpin", "coop.unkeep")
     return unkeep(tensor)
 
 

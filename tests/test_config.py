@@ -128,7 +128,7 @@ def test_the_old_names_work_and_warn(old: str, new: str) -> None:
         x = torch.arange(4096).sin()
         if old == "unpin":
             coop.keep(x)
-        with pytest.warns(DeprecationWarning) as caught:
+        with pytest.warns(DeprecationWarning, match=f"coop.{old}") as caught:
             assert getattr(coop, old)(x) is x
         assert session._engine.is_kept(x) == (old == "pin")
     (warning,) = caught

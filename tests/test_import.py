@@ -76,3 +76,84 @@ def test_the_environment_chooses_the_build() -> None:
     debug = os.environ.get("COOP_DEBUG") == "1"
     assert coop._native._C.__name__ == ("coop._C_debug" if debug else "coop._C")
     assert coop._native._C.torch_version == torch.__version__
+
+
+# Prints what `import coop` changed in torch, threading, concurrent.futures and os, and what it had
+# called at the end of a step or at a fork.
+WHAT_IT_CHANGES = """
+import concurrent.futures, os, sys, threading
+import torch, torch.distributed, torch.utils.dlpack
+from torch.optim import optimizer
+
+owners = [
+    threading, threading.Thread, os, concurrent.futures.ThreadPoolExecutor,
+    torch, torch.Tensor, torch._C.TensorBase, torch.UntypedStorage, torch._C.StorageBase,
+    torch.TypedStorage, torch.random, torch.serialization, torch.utils.dlpack, torch._C,
+    torch._C.PyTorchFileWriter, torch.autograd.profiler, torch._C.Future, torch.futures.Future,
+    torch.nn.Module, torch.optim.Optimizer,
+]
+if torch.distributed.is_available():
+    owners.append(torch._C._distributed_c10d.Reducer)
+before = [dict(vars(owner)) for owner in owners]
+hooks = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+num_hooks = [len(hook) for hook in hooks]
+at_fork = []
+register = os.register_at_fork
+
+def watched(**functions):
+    at_fork.append(sys._getframe(1).f_globals["__name__"])
+    register(**functions)
+
+os.register_at_fork = watched
+before[2]["register_at_fork"] = watched
+"""
+AND_REPORTS = """
+changed = [
+    f"{owner.__name__}.{name}"
+    for owner, members in zip(owners, before)
+    for name, member in members.items()
+    if vars(owner).get(name) is not member
+]
+# Of a class, also what was inherited. A module gets new members when its parts are imported.
+changed += [
+    f"{owner.__name__}.{name}"
+    for owner, members in zip(owners, before)
+    for name in vars(owner)
+    if isinstance(owner, type) and name not in members
+]
+print(sorted(changed))
+print([len(hook) - number for hook, number in zip(hooks, num_hooks)])
+print([name for name in at_fork if name.startswith("coop")])
+"""
+
+
+def changes_by(statements: str) -> list[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", WHAT_IT_CHANGES + statements + AND_REPORTS],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.splitlines()
+
+
+def test_importing_it_changes_nothing() -> None:
+    assert changes_by("import coop") == ["[]", "[0, 0]", "[]"]
+
+
+def test_the_first_budget_registers_hooks_and_leaves_no_patches_but_those_of_dlpack() -> None:
+    budget = "with coop.budget('1MiB', device='cpu'): pass\n"
+    expected = [
+        "['Tensor.__dlpack__', 'torch.to_dlpack', 'torch.utils.dlpack.to_dlpack']",
+        "[1, 1]",
+        "['coop.runtime']",
+    ]
+    assert changes_by("import coop\n" + budget) == expected
+    assert changes_by("import coop\n" + 3 * budget) == expected
+
+
+def test_inside_a_budget_it_does_change_them() -> None:
+    enter = "inside = coop.budget('1MiB', device='cpu')\ninside.__enter__()\n"
+    changed, *_ = changes_by("import coop\n" + enter)
+    for name in ("Tensor.numpy", "Tensor.data_ptr", "Thread.start", "torch.save", "Reducer."):
+        assert f"'{name}" in changed, changed

@@ -6,6 +6,8 @@ import copy
 import gc
 import io
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 import coop
+from coop.runtime import runtime
 
 pytestmark = pytest.mark.debug_build
 
@@ -59,7 +62,7 @@ def test_an_evicted_tensor_is_brought_back_to_be_read(name: str) -> None:
         t = product()
         assert coop.evict(t)
         copied = COPIES[name](t).clone()
-        # Nothing stays pinned.
+        # Nothing stays kept.
         assert coop.evict(t)
     assert_same_bits([plain, plain], [copied, t])
 
@@ -69,7 +72,7 @@ def test_a_checkpoint_of_more_than_the_budget_at_once_says_so() -> None:
         tensors = [product() * i for i in range(8)]
         with pytest.raises(coop.OutOfBudgetError):
             saved(tensors)
-        # What had been pinned until then is not any more.
+        # What had been kept until then is not any more.
         assert [coop.evict(t) for t in tensors] == [True] * 8
         del tensors
         gc.collect()
@@ -161,12 +164,69 @@ def test_an_array_taken_before_the_budget_is_written_inside_it() -> None:
         assert_same_bits([torch.full((65536,), 5.0).cos()], [x.cos()])
 
 
-def test_arrays_that_are_gone_are_forgotten() -> None:
-    from coop import guards
+def test_so_is_an_array_of_memory_from_an_earlier_budget() -> None:
+    with coop.budget("8MiB"):
+        inside, between = of_the_outside(), of_the_outside()
+        arrays = [inside.numpy()]
+    arrays.append(between.numpy())
+    with coop.budget("8MiB"):
+        results = [x.sin() for x in (inside, between)]
+        for array in arrays:
+            array[:] = 5
+        assert [coop.evict(y) for y in results] == [False, False]
+        assert_same_bits([of_the_outside().sin()] * 2, results)
 
+
+def test_what_dlpack_shares_between_budgets_is_written_inside_one() -> None:
+    with coop.budget("8MiB"):
+        pass
+    x = of_the_outside()
+    alias = torch.from_dlpack(x)
+    with coop.budget("8MiB"):
+        y = x.sin()
+        alias.fill_(5)
+        assert not coop.evict(y)
+        assert_same_bits([of_the_outside().sin()], [y])
+
+
+def test_an_array_taken_before_the_first_budget_of_a_process_is_written_inside_it() -> None:
+    program = """
+import torch, coop
+x = torch.arange(65536, dtype=torch.float32)
+plain = x.sin()
+array = x.numpy()
+with coop.budget("8MiB", device="cpu"):
+    y = x.sin()
+    array[:] = 5
+    assert not coop.evict(y)
+    assert torch.equal(y, plain)
+    assert torch.equal(x.cos(), torch.full((65536,), 5.0).cos())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_memory_that_nobody_shares_is_recomputed_from() -> None:
+    x = of_the_outside()
+    with coop.budget("8MiB"):
+        y = x.sin()
+        assert coop.evict(y)
+        assert_same_bits([of_the_outside().sin()], [y])
+
+
+def test_what_was_shared_and_is_gone_is_forgotten() -> None:
+    with coop.budget("8MiB"):
+        pass
     for _ in range(1000):
-        torch.zeros(4).numpy()
-    assert len(guards._shared) < 200
+        torch.zeros(4).__dlpack__()
+    assert len(runtime.memory._shared) < 200
+
+
+def test_a_guarded_method_says_that_it_is_torchs() -> None:
+    plain = torch.Tensor.tolist
+    with coop.budget("8MiB"):
+        guarded = torch.Tensor.tolist
+        assert guarded.__wrapped__ is plain  # type: ignore[attr-defined]
+        assert (guarded.__name__, guarded.__doc__) == ("tolist", plain.__doc__)
 
 
 def test_methods_are_torchs_own_again_after_the_budget() -> None:

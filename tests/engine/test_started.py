@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import coop
-from coop.runtime import runtime
 from coop._native import _C
+from coop.runtime import runtime
 
 pytestmark = pytest.mark.debug_build
 
