@@ -149,4 +149,4 @@ def choose_device(device: str | torch.device | None) -> torch.device:
 
 def _local_index() -> int:
     index = int(os.environ.get("LOCAL_RANK", "0"))
-    return index if index < torch.cuda.device_count() else 0
+    return index if 0 < index < torch.cuda.device_count() else 0

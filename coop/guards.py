@@ -204,7 +204,7 @@ class MemoryPatch:
             engine = self._engine_of(x)
             held = engine.owns(x) and not engine.is_kept(x)
             if held:
-                engine.keep(x, _SHARED_REASON, True)
+                engine.keep(x, _SHARED_REASON, False)  # for good once it is known to be shared
             was_inside = _C.is_thread_enabled()
             copied = False
             # A copy is not the engine's: nobody would know that its address was given away.

@@ -26,11 +26,12 @@ from typing import Any, NoReturn
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from coop._native import _C
 from coop.confinement import confine
 from coop.files import write_whole
 from coop.overlay import Overlay
 from coop.pretend import DataDependentError
-from coop.trace import Trace, read_trace, write_recorded
+from coop.trace import Header, Trace, read_trace, write_recorded
 from coop.tracing import pretending
 
 __all__ = ["DEFAULT_NUM_STEPS", "Outcome", "record_script"]
@@ -146,8 +147,8 @@ class _Child:
         self.process = os.getpid()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.num_steps: Counter[int] = Counter()
-        self.engine: Any = None
-        self.header: Any = None
+        self.engine: _C.Engine | None = None
+        self.header = Header()
 
     def run(
         self,
@@ -211,7 +212,7 @@ class _Child:
                 num_optimizers=len(counts),
                 removed=tuple(self.overlay.hidden),
             )
-            entries = bytes(self.engine.stop_recording())
+            entries = b"" if self.engine is None else self.engine.stop_recording()
             if outcome.failure:
                 entries = _complete_steps(entries)
             if entries:

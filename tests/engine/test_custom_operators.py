@@ -82,11 +82,11 @@ def test_a_gradient_that_it_was_given_does_not_move_any_more() -> None:
         other = torch.zeros(40_000, requires_grad=True)
         ((weight + other) * made()).sum().backward()
         call(name, weight.grad)
-        assert session._engine.is_pinned(weight.grad)
-        assert not session._engine.is_pinned(other.grad)
-        # Parameters are roots: they neither leave nor move, and are not counted as pinned.
+        assert session._engine.is_kept(weight.grad)
+        assert not session._engine.is_kept(other.grad)
+        # Parameters are roots: they neither leave nor move, and are not counted as kept.
         call(name, weight.detach())
-        assert not session._engine.is_pinned(weight)
+        assert not session._engine.is_kept(weight)
 
 
 @pytest.mark.debug_build

@@ -118,7 +118,7 @@ def test_an_address_is_of_memory_that_is_there() -> None:
         assert list(values) == plain.flatten().tolist()
 
 
-def test_a_pin_says_who_took_the_address() -> None:
+def test_what_is_kept_says_who_took_the_address() -> None:
     code = compile("def take(t):\n    return t.data_ptr()", "generated.py", "exec")
     compiled: dict[str, Any] = {"__name__": "torch._inductor.runtime.generated"}
     exec(code, compiled)
@@ -127,7 +127,7 @@ def test_a_pin_says_who_took_the_address() -> None:
         one.data_ptr()
         compiled["take"](two)
         three.numpy()
-        reasons = session._engine.pin_reasons()
+        reasons = session._engine.keep_reasons()
     assert f"its address was taken by {__name__.partition('.')[0]}" in reasons
     assert "compiled code uses it" in reasons
     assert "its memory is shared with a NumPy array or the like" in reasons
