@@ -126,7 +126,8 @@ class MemoryPatch:
         self._find_engine = engine_of
         self._engine_of: EngineOf | None = None  # while a budget is active
         self._patches = Patches()
-        self._exports: Patches | None = None  # from the first budget on
+        self._exports = Patches()  # from the first budget on
+        self._has_exports = False
         self._compared = _Compared()
         self._shared = _SharedStorages()
 
@@ -135,10 +136,11 @@ class MemoryPatch:
         self._engine_of = self._find_engine
         for x in self._shared.alive():
             self._engine_of(x).expose(x)
-        if self._exports is None:
-            self._exports = Patches()
+        if not self._has_exports:
+            self._exports.undo()  # the last time it may have been interrupted
             for owner, name in _EXPORTS:
                 self._exports.replace(owner, name, self._sharing)
+            self._has_exports = True
         for owner, name, wrap in self._wrappers():
             self._patches.replace(owner, name, wrap)
         for owner, name in _HIDDEN:

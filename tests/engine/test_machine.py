@@ -12,8 +12,7 @@ from coop.machine import memory_bytes
 
 def test_a_budget_above_main_memory_is_an_error_that_says_what_there_is() -> None:
     with pytest.raises(ValueError, match=r"of main memory that there are here: choose less"):
-        with coop.budget(memory_bytes() + 1):
-            pass
+        coop.budget(memory_bytes() + 1).__enter__()
     with coop.budget(memory_bytes()) as session:
         assert session.stats().budget_bytes == memory_bytes()
 

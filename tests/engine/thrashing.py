@@ -42,7 +42,8 @@ def main(budget_bytes: int) -> None:
         # All is as it was, and goes on.
         model.zero_grad()
         fresh, same = make()
-        same_bits = [torch.equal(a, b) for a, b in zip(model.parameters(), fresh.parameters())]
+        pairs = zip(model.parameters(), fresh.parameters(), strict=True)
+        same_bits = [torch.equal(a, b) for a, b in pairs]
         print("whole:", all(same_bits), torch.equal(kept, same.mul(2)), flush=True)
 
 

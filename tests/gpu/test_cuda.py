@@ -41,6 +41,23 @@ def test_a_budget_can_be_a_share_of_the_free_memory() -> None:
     """)
 
 
+def test_without_a_device_a_budget_is_the_gpus_and_costs_are_not_measured_there() -> None:
+    run("""
+    try:
+        coop.budget("256MiB", measure_costs=True).__enter__()
+    except ValueError as error:
+        assert "measure_costs=True is for the CPU" in str(error), error
+    else:
+        raise AssertionError
+    with coop.budget("256MiB") as session:
+        kept = coop.keep(value())
+        assert not coop.evict(kept)
+        coop.unkeep(kept)
+        assert coop.evict(kept)
+        assert session.stats("cuda:0") == session.stats()
+    """)
+
+
 def test_a_budget_is_entered_left_and_entered_again() -> None:
     run("""
     for _ in range(2):
