@@ -32,7 +32,7 @@ def files(*patterns: str) -> list[str]:
 
 def extension() -> Extension:
     make = cpp_extension.CUDAExtension if CUDA else cpp_extension.CppExtension
-    sources = ["csrc/core/*.cc", "csrc/torch/*.cc", *(["csrc/cuda/*.cc"] if CUDA else [])]
+    sources = ["csrc/core/**/*.cc", "csrc/torch/*.cc", *(["csrc/cuda/*.cc"] if CUDA else [])]
     ext = make(
         name="coop._C_debug" if DEBUG else "coop._C",
         sources=files(*sources),

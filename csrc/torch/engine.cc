@@ -209,7 +209,7 @@ void Engine::expose(c10::StorageImpl* impl) {
     if (recorder_ != nullptr) recorder_->expose(storage, impl);
     core_.materialize(storage);
     core_.expose(storage);
-    if (ours) core_.pin(storage, "its memory is shared with a NumPy array or the like");
+    if (ours) core_.keep(storage, "its memory is shared with a NumPy array or the like");
   }
   empty_trash();
 }
@@ -239,8 +239,8 @@ void Engine::unpin(c10::StorageImpl* impl) {
   const std::lock_guard<std::mutex> guard(mutex_);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
-  if (recorder_ != nullptr && storage->pins > 0) recorder_->unpin(storage);
-  core_.unpin(storage);
+  if (recorder_ != nullptr && storage->keeps > 0) recorder_->unpin(storage);
+  core_.unkeep(storage);
 }
 
 void Engine::begin_step() {
@@ -349,7 +349,7 @@ std::vector<std::string> Engine::close() {
         lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
       }
     }
-    core_.forget_records();
+    core_.forget_recipes();
   }
   held.clear();
   empty_trash();

@@ -140,7 +140,6 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   Storage* find(c10::StorageImpl* impl) const;
 
   // --- Host -----------------------------------------------------------------------------------
-  void replay(Record& record, Storage** outputs) override;
   void release(Storage& storage) override;
   void restore(Storage& storage) override;
   void copy(Value& to, const Value& from, Bytes bytes) override;
@@ -148,9 +147,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool may_move() const override { return memory_->on_main_stream(); }
   bool may_move_gradients() const override;
   bool may_retry() const override;
-  void retire(Record* record) override;
-  Record* new_saving_record(const Value& value) override;
-  void save(Record& record, const Value& value) override;
+  SavedBytes* new_saved_bytes(const Value& value) override;
+
+  // --- for recipes ----------------------------------------------------------------------------
+  void replay(FrozenCall& record, Storage** outputs);
+  void retire(FrozenCall* record) { trash_.push_back(record); }
+  void save(SavedContent& saved, const Value& value);
+  void replay(SavedContent& saved, Storage** outputs);
 
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);
@@ -163,7 +166,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // As it is, resident or not; under the lock.
   void pin(Storage* storage, const char* reason) {
     if (recorder_ != nullptr) recorder_->pin(storage);
-    core_.pin(storage, reason);
+    core_.keep(storage, reason);
   }
   void unpin(c10::StorageImpl* impl);
   // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).

@@ -385,13 +385,16 @@ void Engine::begin(Call& call) {
       for (Storage* storage : call.storages) {
         if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
         core_.expose(storage);
-        core_.pin(storage, info.refusal);
+        core_.keep(storage, info.refusal);
         make_simple(*storage);
       }
     }
   } catch (const OutOfBudget& error) {
     core_.abort(call.operation);
     throw BudgetExceeded(error);
+  } catch (...) {
+    core_.abort(call.operation);
+    throw;
   }
   for (TensorArgument& tensor : call.tensors) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
