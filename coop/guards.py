@@ -139,7 +139,7 @@ def _pinning(method: Callable[..., Any]) -> Any:
             address = method(x)
             engine.pin(x, True)
             return address
-        engine.pin(x, True)
+        engine.pin(x, False)
         _compared.pinned.append(x)
         return method(x)
 

@@ -466,6 +466,8 @@ def _forked() -> None:
 
 register_optimizer_step_pre_hook(_step_begins)
 register_optimizer_step_post_hook(_step_ends)
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(
+    before=_C.before_fork, after_in_parent=_C.after_fork_in_parent, after_in_child=_forked
+)
 _C.set_error_factory(_make_error)
 guards.watch()

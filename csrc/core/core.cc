@@ -1,17 +1,20 @@
 #include "core/core.h"
 
+#include <utility>
+
 #include "core/check.h"
 #include "core/policy/neighbours.h"
 
 namespace coop {
 
-Core::Core(const Config& config, Host* host)
+Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> policy)
     : config_(config),
       host_(*host),
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
       scores_(config_.policy, graph_, space_, journal_),
-      chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, journal_),
+      chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, journal_,
+               std::move(policy)),
       collector_(graph_, space_, scores_, journal_),
       restorer_(host_, graph_, space_, scores_, collector_, journal_),
       mover_(host_, space_, scores_, journal_),
@@ -95,9 +98,13 @@ void Core::evict_all() {
   evictor_.evict_all_but([](const Value*) { return false; });
 }
 
-void Core::keep(Storage* storage, const char* reason) {
+void Core::keep(Storage* storage, const char* reason, bool for_good) {
   ++storage->keeps;
   storage->keep_reason = reason;
+  if (for_good) {
+    ++storage->lasting_keeps;
+    storage->lasting_reason = reason;
+  }
   if (journal_.events.enabled) {
     journal_.emit(EventKind::kKeep, storage->value, journal_.events.reason_index(reason));
   }
@@ -105,8 +112,9 @@ void Core::keep(Storage* storage, const char* reason) {
 }
 
 void Core::unkeep(Storage* storage) {
-  storage->keeps = 0;
-  storage->keep_reason = nullptr;
+  storage->keeps = storage->lasting_keeps;
+  storage->keep_reason = storage->lasting_reason;
+  if (storage->keeps > 0) return;
   journal_.emit(EventKind::kUnkeep, storage->value);
   scores_.refresh(storage->value);
 }
@@ -169,6 +177,7 @@ Stats Core::stats() const {
   stats.budget = space_.budget();
   stats.held = space_.held();
   stats.peak = space_.peak();
+  stats.needed = space_.needed_bytes();
   stats.free = space_.budget() - space_.held();
   stats.largest_free = space_.arena().largest_free();
   stats.num_blocks = space_.num_blocks();

@@ -33,7 +33,8 @@ namespace coop {
 
 class Core {
  public:
-  Core(const Config& config, Host* host);
+  // `policy`: one that the configuration does not name; null: the one that it names.
+  Core(const Config& config, Host* host, std::unique_ptr<const Policy> policy = nullptr);
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
@@ -52,6 +53,8 @@ class Core {
   void commit(Operation& operation, Recipe* recipe, Value* const* inputs, size_t num_inputs,
               Storage* const* fresh, size_t num_fresh, Cost cost);
   void abort(Operation& operation);
+  // Before commit() and abort(), which do it too: see Writes::settle.
+  void settle_writes(Operation& operation) { writes_.settle(operation.writes); }
   // The last resort, for an operator that did not fit and was aborted: see Compactor. True: it is
   // worth trying again. `attempt` counts the attempts, from 0.
   bool make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt);
@@ -62,7 +65,8 @@ class Core {
   void materialize(Storage* storage);
   bool evict(Storage* storage);  // false: it may not leave, or is in use
   void evict_all();              // everything that can be
-  void keep(Storage* storage, const char* reason);
+  // `for_good`: unkeep() does not undo it.
+  void keep(Storage* storage, const char* reason, bool for_good = false);
   void unkeep(Storage* storage);
   // The bytes are about to be written without an operator: what was made from them is protected
   // (Rule 6). Resident content only.
@@ -95,9 +99,12 @@ class Core {
   void reset_peak() { space_.reset_peak(); }
   const Arena& arena() const { return space_.arena(); }
   EventLog& events() { return journal_.events; }
+  Pace& pace() { return journal_.pace; }
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }
+  // For a walk over values: those that it saw have it in Value::mark.
+  int64_t new_mark() { return graph_.new_mark(); }
   int64_t last_serial() const { return graph_.last_serial(); }
   // Whether a recipe of how it was made is worth keeping: small values are roots from the start.
   bool can_have_recipe(const Storage* storage) const { return space_.has(storage->value); }

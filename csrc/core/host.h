@@ -26,6 +26,8 @@ class Host {
   virtual bool may_move_gradients() const { return true; }
   // Whether what asks for memory now is tried again when it does not fit.
   virtual bool may_retry() const { return false; }
+  // While a replay runs: whether it is what asks for memory now, not an operator of another thread.
+  virtual bool is_replaying() const { return true; }
   // For quiet steps: a recipe with its cost, for one value whose bytes it will hold. Asked for only
   // if the configuration has quiet steps.
   virtual SavedBytes* new_saved_bytes(const Value&) { return nullptr; }

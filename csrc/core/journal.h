@@ -4,6 +4,7 @@
 
 #include "core/events.h"
 #include "core/model/value.h"
+#include "core/pace.h"
 #include "core/types.h"
 
 namespace coop {
@@ -16,6 +17,7 @@ struct Journal {
   int64_t optimizer_serial = 0;
   int num_restoring = 0;  // requests to bring values back that are under way, one inside the other
   Stats stats;
+  Pace pace;
   EventLog events;
 
   bool in_optimizer() const { return optimizer_serial > 0; }

@@ -45,6 +45,8 @@ class CudaMemory final : public Memory {
   char* base() const override { return base_; }
   Bytes reserved_bytes() const override { return bytes_; }
   void copy(void* to, const void* from, Bytes bytes) override {
+    // The handle of a default stream is 0, which means the current device's.
+    const c10::cuda::CUDAGuard guard(device_);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
     // The default stream may have used the block before, and will read it.
     wait(stream, stream_);
@@ -64,6 +66,7 @@ class CudaMemory final : public Memory {
   void allocated(Storage* storage) override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
     if (stream == stream_) return;
+    const c10::cuda::CUDAGuard guard(device_);
     wait(stream, stream_);
     streams_[storage].push_back(stream);
   }
@@ -80,20 +83,38 @@ class CudaMemory final : public Memory {
     }
   }
 
+  // Called by deleters, which must not throw.
   bool defer(Storage* storage) override {
     if (streams_.empty()) return false;
     const auto found = streams_.find(storage);
     if (found == streams_.end()) return false;
     Pending pending{storage, {}};
-    const c10::cuda::CUDAGuard guard(device_);
+    int current = -1;
+    (void)cudaGetDevice(&current);
+    (void)cudaSetDevice(device_);
+    bool recorded = true;
     for (const cudaStream_t stream : found->second) {
-      const cudaEvent_t event = new_event();
-      C10_CUDA_CHECK(cudaEventRecord(event, stream));
-      pending.events.push_back(event);
+      cudaEvent_t event = nullptr;
+      if (unused_events_.empty()) {
+        recorded &= cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess;
+      } else {
+        event = unused_events_.back();
+        unused_events_.pop_back();
+      }
+      recorded &= event != nullptr && cudaEventRecord(event, stream) == cudaSuccess;
+      if (event != nullptr) pending.events.push_back(event);
     }
     streams_.erase(found);
-    pending_.push_back(std::move(pending));
-    return true;
+    if (!recorded) {
+      // The GPU is gone (the process ends), or failing: what still runs there is waited for.
+      (void)cudaDeviceSynchronize();
+      (void)cudaGetLastError();
+      unused_events_.insert(unused_events_.end(), pending.events.begin(), pending.events.end());
+    } else {
+      pending_.push_back(std::move(pending));
+    }
+    if (current >= 0) (void)cudaSetDevice(current);
+    return recorded;
   }
 
   std::vector<Storage*> completed(bool wait) override {
@@ -240,7 +261,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
   void resetPeakStats(c10::DeviceIndex device) override {
     Engine* target = active_engine({c10::kCUDA, device});
     if (target == nullptr) return;
-    const std::lock_guard<std::mutex> guard(target->mutex());
+    const EngineLock guard(*target);
     target->core().reset_peak();
   }
 
@@ -276,7 +297,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     Engine* owner = data.device().is_cuda() ? active_engine(data.device()) : nullptr;
     if (owner == nullptr) return;
     // Another thread may be giving it other memory, so what it has is read under the lock.
-    const std::lock_guard<std::mutex> guard(owner->mutex());
+    const EngineLock guard(*owner);
     if (data.get_deleter() != &Engine::delete_storage) return;
     auto* storage = static_cast<Storage*>(data.get_context());
     if (storage->core != &owner->core()) return;
@@ -289,7 +310,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     caching::SnapshotInfo info;
     for (const auto& engine : cuda_engines()) {  // by device
       Engine& target = *engine;
-      const std::lock_guard<std::mutex> guard(target.mutex());
+      const EngineLock guard(target);
       decltype(info.segments)::value_type segment;
       const auto base = reinterpret_cast<size_t>(target.memory().base());
       const Stats stats = target.core().stats();

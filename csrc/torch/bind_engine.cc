@@ -15,6 +15,7 @@
 #include "torch/engine.h"
 #include "torch/meta_arena.h"
 #include "torch/source.h"
+#include "torch/tensor_kinds.h"
 #ifdef COOP_CUDA
 #include "cuda/cuda_arena.h"
 #endif
@@ -93,7 +94,7 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
 
 void throw_out_of_budget(const std::string& op, const std::string& replaying,
                          const Shortage& shortage) {
-  py::gil_scoped_acquire gil;
+  const PythonScope python;
   const py::object error =
       py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, to_dict(shortage));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
@@ -116,7 +117,10 @@ void bind_engine(py::module_& m) {
   m.def("allow_replay", &allow_replay);
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
+  m.def("before_fork", &before_fork);
+  m.def("after_fork_in_parent", &after_fork);
   m.def("after_fork_in_child", [] {
+    after_fork();
     // The arena is the parent's; a copy of it must not be managed twice.
     set_thread_enabled(false);
     set_active_engine(c10::kCPU, nullptr);
@@ -172,7 +176,7 @@ void bind_engine(py::module_& m) {
       .def("pinned_operators", &Engine::pinned_operators)
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().fail_placement(n);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
@@ -181,13 +185,13 @@ void bind_engine(py::module_& m) {
       .def("owns",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = find_storage(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return impl != nullptr && engine.find(impl) != nullptr;
            })
       .def("is_resident",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
              return storage == nullptr || storage->value->is_resident();
            })
@@ -206,7 +210,7 @@ void bind_engine(py::module_& m) {
            [](Engine& engine, py::handle x, bool raw) {
              c10::StorageImpl* impl = storage_of(x);
              const char* reason = raw ? "a raw pointer to it was taken" : "coop.pin";
-             translated("coop.pin", [&] { engine.pin(impl, reason); });
+             translated("coop.pin", [&] { engine.pin(impl, reason, /*for_good=*/raw); });
            })
       .def("expose",
            [](Engine& engine, py::handle x) {
@@ -222,7 +226,7 @@ void bind_engine(py::module_& m) {
       .def("is_pinned",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
              return storage != nullptr && storage->keeps > 0;
            })
@@ -240,29 +244,29 @@ void bind_engine(py::module_& m) {
       .def("device", [](Engine& engine) { return engine.memory().device().str(); })
       .def("is_valid",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().is_valid();
            })
       .def("reset_peak",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              engine.core().reset_peak();
            })
       .def("log_events", &Engine::log_events, py::arg("on"),
            py::arg("limit") = std::numeric_limits<size_t>::max())
       .def("num_dropped_events",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              return engine.core().events().num_dropped;
            })
       .def("pin_reasons",
            [](Engine& engine) {
-             const std::lock_guard<std::mutex> guard(engine.mutex());
+             const EngineLock guard(engine);
              const std::vector<const char*>& reasons = engine.core().events().reasons;
              return std::vector<std::string>(reasons.begin(), reasons.end());
            })
       .def("events", [](Engine& engine) {
-        const std::lock_guard<std::mutex> guard(engine.mutex());
+        const EngineLock guard(engine);
         return events_as_array(engine.core().events());
       });
 #ifdef COOP_CUDA
@@ -272,7 +276,7 @@ void bind_engine(py::module_& m) {
     // first used.
     auto* callable = new py::object(std::move(configure));
     install_cuda_allocator([callable](int device) {
-      py::gil_scoped_acquire gil;
+      const PythonScope python;
       const py::tuple result = (*callable)(device);
       return EngineConfig{result[0].cast<Config>(), result[1].cast<DeviceProfile>(),
                           result[2].cast<bool>(), result[3].cast<bool>()};
@@ -299,6 +303,15 @@ void bind_engine(py::module_& m) {
     result["passes_through"] = info.passes_through;
     result["seeded"] = info.seeded;
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
+    return result;
+  });
+  // (key, whether it is a backend, whether the table has it, replayed, what state it has)
+  m.def("tensor_kinds", [] {
+    std::vector<std::tuple<std::string, bool, bool, bool, std::string>> result;
+    for (KindRow& row : tensor_kinds()) {
+      result.emplace_back(std::move(row.key), row.backend, row.listed, row.replayed,
+                          std::move(row.state));
+    }
     return result;
   });
   m.def("sources", [] {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "torch/engine.h"
+#include "torch/tensor_kinds.h"
 
 namespace coop {
 
@@ -101,7 +102,10 @@ double count_flops(const Call& call, const Invocation& invocation) {
       return bmm_flops(sizes[0], sizes[1]);
     case FlopFormula::kConvolution: {
       c10::IntArrayRef output;
-      invocation.for_each_result([&](const at::Tensor& result) { output = result.sizes(); });
+      // Not of Python's: this is under the lock.
+      invocation.for_each_result([&](const at::Tensor& result) {
+        if (is_understood(*result.unsafeGetTensorImpl(), call.fake)) output = result.sizes();
+      });
       // input, weight, bias, stride, padding, dilation, transposed, ...
       const c10::IValue transposed = invocation.argument(6);
       return convolution_flops(sizes[0], sizes[1], output,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "torch/source.h"
 
@@ -110,6 +111,30 @@ bool is_in_an_arena(const void* address) {
   return false;
 }
 
+namespace {
+std::vector<std::shared_ptr<Engine>>& forking() {
+  static auto* engines = new std::vector<std::shared_ptr<Engine>>();
+  return *engines;
+}
+}  // namespace
+
+void before_fork() {
+  {
+    const std::lock_guard<std::mutex> guard(registry().mutex);
+    forking() = registry().engines;
+  }
+  for (const auto& engine : forking()) engine->lock_for_fork();
+  registry().mutex.lock();
+  lock_op_infos();
+}
+
+void after_fork() {
+  unlock_op_infos();
+  registry().mutex.unlock();
+  for (const auto& engine : forking()) engine->unlock_after_fork();
+  forking().clear();
+}
+
 void forget_engine(const Engine* engine) {
   Registry& all = registry();
   std::shared_ptr<Engine> last;  // destroyed unlocked
@@ -148,8 +173,8 @@ Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
 Engine::~Engine() { empty_trash(); }
 
 void Engine::materialize(c10::StorageImpl* impl) {
-  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
+  const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
   if (recorder_ != nullptr) recorder_->materialize(storage);
@@ -157,8 +182,8 @@ void Engine::materialize(c10::StorageImpl* impl) {
 }
 
 void Engine::lend(c10::StorageImpl* impl, Operation* operation) {
-  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
+  const EngineLock guard(*this);
   Storage* storage = look_up(impl);
   if (storage == nullptr) return;
   if (recorder_ != nullptr) recorder_->materialize(storage);
@@ -166,38 +191,39 @@ void Engine::lend(c10::StorageImpl* impl, Operation* operation) {
 }
 
 void Engine::take_back(Operation* operation) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   core_.abort(*operation);
 }
 
 bool Engine::evict(c10::StorageImpl* impl) {
-  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
+  const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage != nullptr && recorder_ != nullptr) recorder_->evict(storage);
   return storage != nullptr && core_.evict(storage);
 }
 
 void Engine::evict_all() {
-  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
+  const EngineLock guard(*this);
   core_.evict_all();
 }
 
-void Engine::pin(c10::StorageImpl* impl, const char* reason) {
-  const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-  const std::lock_guard<std::mutex> guard(mutex_);
+void Engine::pin(c10::StorageImpl* impl, const char* reason, bool for_good) {
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
+  const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
   if (recorder_ != nullptr) recorder_->materialize(storage);
   core_.materialize(storage);
-  pin(storage, reason);
+  if (recorder_ != nullptr) recorder_->pin(storage);
+  core_.keep(storage, reason, for_good);
 }
 
 void Engine::expose(c10::StorageImpl* impl) {
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     Storage* storage = find(impl);
     const bool ours = storage != nullptr;
     if (!ours) {
@@ -209,7 +235,9 @@ void Engine::expose(c10::StorageImpl* impl) {
     if (recorder_ != nullptr) recorder_->expose(storage, impl);
     core_.materialize(storage);
     core_.expose(storage);
-    if (ours) core_.keep(storage, "its memory is shared with a NumPy array or the like");
+    if (ours) {
+      core_.keep(storage, "its memory is shared with a NumPy array or the like", /*for_good=*/true);
+    }
   }
   empty_trash();
 }
@@ -217,8 +245,8 @@ void Engine::expose(c10::StorageImpl* impl) {
 void Engine::before_unseen_write(c10::StorageImpl* impl) {
   c10::Storage garbage;
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->unseen_write(find(impl), impl);
     if (Storage* storage = find(impl)) {
       core_.materialize(storage);
@@ -236,18 +264,19 @@ void Engine::before_unseen_write(c10::StorageImpl* impl) {
 }
 
 void Engine::unpin(c10::StorageImpl* impl) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
-  if (recorder_ != nullptr && storage->keeps > 0) recorder_->unpin(storage);
+  const bool pinned = storage->keeps > 0;
   core_.unkeep(storage);
+  if (recorder_ != nullptr && pinned && storage->keeps == 0) recorder_->unpin(storage);
 }
 
 void Engine::begin_step() {
   in_step_.store(true, std::memory_order_relaxed);
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->begin_step();
     core_.begin_step();
   }
@@ -257,8 +286,8 @@ void Engine::begin_step() {
 void Engine::end_step(bool boundary) {
   in_step_.store(false, std::memory_order_relaxed);
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->end_step(boundary);
     core_.end_step(boundary);
   }
@@ -269,40 +298,41 @@ void Engine::end_step(bool boundary) {
 void Engine::log_events(bool on, size_t limit) {
   if (on) start_sources();
   records_sources_.store(on, std::memory_order_relaxed);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   core_.events().limit = limit;
   core_.log_events(on);
 }
 
 Stats Engine::stats() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   return core_.stats();
 }
 
 std::map<std::string, std::string> Engine::pinned_operators() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   std::map<std::string, std::string> result;
   for (const auto& [id, reason] : pinned_) result.emplace(op_info(id).name, reason);
   return result;
 }
 
 Shortage Engine::shortage(Bytes bytes) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   return core_.shortage(bytes);
 }
 
 void Engine::start_recording(const Recorder::Options& options) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  recorder_ = std::make_unique<Recorder>(core_, header_bytes_, options);
-  if (!options.source_lines) return;
-  start_sources();
-  records_sources_.store(true, std::memory_order_relaxed);
+  if (options.source_lines) start_sources();
+  std::unique_ptr<Recorder> last;  // destroyed unlocked
+  const EngineLock guard(*this);
+  last = std::exchange(recorder_, std::make_unique<Recorder>(core_, header_bytes_, options));
+  if (options.source_lines) records_sources_.store(true, std::memory_order_relaxed);
 }
 
 std::string Engine::stop_recording() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  std::unique_ptr<Recorder> last;  // destroyed unlocked
+  const EngineLock guard(*this);
   std::string lines = recorder_ == nullptr ? std::string() : recorder_->take();
-  recorder_.reset();
+  last = std::move(recorder_);
   records_sources_.store(core_.events().enabled, std::memory_order_relaxed);
   return lines;
 }
@@ -312,41 +342,30 @@ std::vector<std::string> Engine::close() {
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
     if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
     // What is brought back leaves the arena at once, so that there is room for the next. What fails
     // is tried again after all others, when what only their records kept is gone, for as long as
     // any of them came back.
-    std::unordered_set<Storage*> failed;
-    bool progress = false;
-    for (;;) {
-      Storage* next = nullptr;
-      for (Storage* storage : core_.evicted_storages()) {
-        if (failed.count(storage) != 0) continue;
-        next = storage;
-        break;
-      }
-      if (next == nullptr) {
-        if (failed.empty() || !progress) break;
-        failed.clear();
-        lost.clear();
-        progress = false;
-        continue;
-      }
-      held.push_back(hold(*next));
-      if (!held.back()) {
-        failed.insert(next);
-        continue;
-      }
-      try {
-        core_.materialize(next);
-        if (!move_outside(next)) core_.make_root(next);
-        progress = true;
-      } catch (const std::exception& error) {
-        failed.insert(next);
-        lost.push_back(std::to_string(content_bytes(*next)) + " bytes (" + error.what() + ")");
+    for (bool progress = true; progress;) {
+      progress = false;
+      lost.clear();
+      const std::vector<Storage*> evicted = core_.evicted_storages();
+      const size_t first = held.size();
+      for (const Storage* storage : evicted) held.push_back(hold(*storage));
+      for (size_t i = 0; i < evicted.size(); ++i) {
+        Storage* storage = evicted[i];
+        // Its last tensor is just going, or another's replay has brought it back.
+        if (!held[first + i] || storage->value->is_resident()) continue;
+        try {
+          core_.materialize(storage);
+          if (!move_outside(storage)) core_.make_root(storage);
+          progress = true;
+        } catch (const std::exception& error) {
+          lost.push_back(std::to_string(content_bytes(*storage)) + " bytes (" + error.what() + ")");
+        }
       }
     }
     core_.forget_recipes();
@@ -354,16 +373,14 @@ std::vector<std::string> Engine::close() {
   held.clear();
   empty_trash();
   sweep_externals();
-  const bool empty = num_storages_.load(std::memory_order_acquire) == 0;
-  closed_.store(true, std::memory_order_release);
-  if (empty) {
-    forget_engine(this);
-  } else {
-    const std::lock_guard<std::mutex> guard(mutex_);
+  {
+    const EngineLock guard(*this);
     core_.for_each_block([&](const Block& block) {
       if (block.is_free()) memory_->discard(block.offset, block.bytes);
     });
   }
+  // A GPU's is closed once for every budget.
+  if (!closed_.exchange(true)) drop_count();
   return lost;
 }
 

@@ -1,8 +1,8 @@
 // The adapter: makes the core's decisions happen to torch storages.
 //
-// Two locks. `mutex_` guards the core and is held for moments, never while an operator runs.
-// `materializer_` is held by the thread that replays, for as long as it takes, so that two threads
-// never replay at once; it is taken before `mutex_`.
+// Two locks: see Note [Lock order]. `mutex_` guards the core and is held for moments, never while an
+// operator runs. `materializer_` is held by the thread that replays, for as long as it takes, so
+// that two threads never replay at once.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -24,6 +24,7 @@
 #include "torch/cost.h"
 #include "torch/frozen_call.h"
 #include "torch/invocation.h"
+#include "torch/locks.h"
 #include "torch/memory.h"
 #include "torch/op_info.h"
 #include "torch/recorder.h"
@@ -90,14 +91,17 @@ struct Loan {
 struct Call {
   const OpInfo* info = nullptr;
   std::vector<TensorArgument> tensors;
-  std::vector<at::Tensor> parts;     // what its sparse tensors are made of
+  std::vector<at::Tensor> parts;     // what those are made of that are not understood
   std::vector<FrozenTensor> before;  // those that it may resize, as they were
   Dimensions before_dimensions;
   std::vector<Storage*> storages;  // inputs in the arena
   Operation operation;
+  enum class State : uint8_t { kNone, kBegun, kRan } state = State::kNone;
+  bool traced = false;  // the recorder knows that it has begun
   std::vector<Loan> loans;
   bool records = true;     // a record is possible
   bool understood = true;  // all arguments can be frozen
+  bool fake = false;       // they have no bytes, and Python runs it
   bool repeatable = true;  // when it does not fit, it can be tried again
   const char* refusal = nullptr;
   RngState rng;
@@ -162,12 +166,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();
-  void pin(c10::StorageImpl* impl, const char* reason);
-  // As it is, resident or not; under the lock.
+  void pin(c10::StorageImpl* impl, const char* reason, bool for_good);
+  // For good, as it is, resident or not; under the lock.
   void pin(Storage* storage, const char* reason) {
     if (recorder_ != nullptr) recorder_->pin(storage);
-    core_.keep(storage, reason);
+    core_.keep(storage, reason, /*for_good=*/true);
   }
+  // What coop.pin did. What is pinned because others may use its memory stays so.
   void unpin(c10::StorageImpl* impl);
   // Memory that others share from now on (a NumPy array) is pinned, and what reads it too (Rule 9).
   void expose(c10::StorageImpl* impl);
@@ -192,8 +197,9 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
 
   const EngineConfig& config() const { return config_; }
   Core& core() { return core_; }
-  std::mutex& mutex() { return mutex_; }
   Memory& memory() { return *memory_; }
+  void lock_for_fork() { mutex_.lock_for_fork(); }
+  void unlock_after_fork() { mutex_.unlock_after_fork(); }
 
  private:
   struct External {
@@ -204,6 +210,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // The five steps (intercept.cc, record.cc).
   void gather(Call& call, const Invocation& invocation);
   void begin(Call& call);
+  class CallScope;
   void run(Call& call, c10::DispatchKeySet keys, Invocation& invocation);
   bool make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt);
   void record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -235,6 +242,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   void make_simple(Storage& storage);
   template <typename F>
   void exchange(const Storage& storage, F&& f);
+  void drop_count();
   void storage_died(Storage* storage);
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
   c10::Storage view_of(void* address, Bytes bytes, c10::Device device) const;
@@ -247,14 +255,15 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   EngineConfig config_;
   std::unique_ptr<Memory> memory_;
   const Bytes header_bytes_;
-  std::mutex mutex_;
-  std::recursive_mutex materializer_;
+  friend class EngineLock;
+  EngineMutex mutex_;
+  MaterializerMutex materializer_;
+  Garbage garbage_;
   RecordPool records_;  // outlives those that the core has
   Core core_;
   FlagsReader flags_;
   std::vector<FrozenCall*> trash_;
   std::vector<FrozenCall*> spare_trash_;  // empty: its memory is the next trash's
-  std::vector<Storage*> orphans_;         // died while we exchanged their memory
   std::unordered_map<c10::StorageImpl*, External> externals_;
   size_t sweep_at_ = 64;
   bool has_shared_externals_ = false;                // whether any was exposed
@@ -262,7 +271,8 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   std::unordered_set<int32_t> warned_;
   std::atomic<bool> in_step_{false};
   std::atomic<bool> records_sources_{false};
-  std::atomic<int64_t> num_storages_{0};
+  // With one for the session: whoever takes the last one lets go of the engine.
+  std::atomic<int64_t> num_storages_{1};
   std::atomic<bool> closed_{false};
   std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded
 };
@@ -274,6 +284,9 @@ void set_active_engine(c10::Device device, std::shared_ptr<Engine> engine);
 std::vector<std::shared_ptr<Engine>> cuda_engines();
 // Whether the address is any engine's.
 bool is_in_an_arena(const void* address);
+// So that a child gets no lock that somebody holds: all of them are this thread's meanwhile.
+void before_fork();
+void after_fork();
 // Lets go of an engine whose session is over, and whose last tensor is gone.
 void forget_engine(const Engine* engine);
 // The engine for an operator.
@@ -287,8 +300,8 @@ struct Running {
   bool repeatable = false;
   // How many operators and replays run, one inside the other.
   int depth = 0;
-  // Who exchanges the memory of a storage here, under its lock; null: nobody.
-  const Engine* exchanging = nullptr;
+  // The operator, for events.
+  Origin origin;
   // Allocations that failed so far. Some libraries catch the error and go on with another
   // algorithm, whose results differ in their last bits.
   int64_t failed_allocations = 0;

@@ -1,6 +1,5 @@
 // The way of an operator: gather, begin (materialize and lock), run; record.cc has the rest.
 #include <ATen/ATen.h>
-#include <ATen/SparseCsrTensorUtils.h>
 #include <c10/core/impl/COW.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -11,6 +10,7 @@
 #include "torch/engine.h"
 #include "torch/running.h"
 #include "torch/source.h"
+#include "torch/tensor_kinds.h"
 
 namespace coop {
 
@@ -92,6 +92,31 @@ bool is_plain_copy(const Call& call, const Invocation& invocation) {
 
 }  // namespace
 
+// Whatever fails on the way of an operator, what it has locked and is about to write is let go of.
+class Engine::CallScope {
+ public:
+  CallScope(Engine& engine, Call& call) : engine_(engine), call_(call) {}
+  ~CallScope() {
+    if (call_.state == Call::State::kNone) return;
+    const EngineLock guard(engine_);
+    if (call_.traced && engine_.recorder_ != nullptr) engine_.recorder_->abort();
+    call_.traced = false;
+    if (call_.state == Call::State::kBegun) {
+      engine_.core_.abort(call_.operation);
+    } else {
+      // What it wrote stays written.
+      engine_.core_.commit(call_.operation, nullptr, nullptr, 0, nullptr, 0, 0);
+    }
+    call_.state = Call::State::kNone;
+  }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+ private:
+  Engine& engine_;
+  Call& call_;
+};
+
 void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        Invocation& invocation) {
   const at::Tensor leaf = info.accumulates ? accumulating_leaf() : at::Tensor();
@@ -109,6 +134,7 @@ void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::D
   Call& call = *lease;
   call.info = &info;
   call.source = source;
+  const CallScope scope(*this, call);
   gather(call, invocation);
   for (int attempt = 0;;) {
     try {
@@ -129,8 +155,8 @@ void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::D
 bool Engine::make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt) {
   if (!call.repeatable) return false;
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     if (!core_.make_room(call.storages.data(), call.storages.size(), wanted, attempt)) return false;
   }
   invocation.reset();
@@ -150,8 +176,8 @@ void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invoc
   }
   Operation operation;
   try {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     std::vector<Storage*> storages;
     for (c10::StorageImpl* impl : impls) {
       Storage* storage = look_up(impl);
@@ -164,7 +190,7 @@ void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invoc
     throw_out_of_budget(info.name, error.replaying, error.shortage);
   }
   auto unlock = [&] {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     core_.abort(operation);
   };
   try {
@@ -180,6 +206,7 @@ void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invoc
 
 void Engine::gather(Call& call, const Invocation& invocation) {
   const OpInfo& info = *call.info;
+  call.fake = invocation.is_fake();
   call.refusal = info.refusal;
   // What an optimizer writes in place becomes a root: there is nothing to freeze.
   const bool optimizing = is_optimizing();
@@ -238,28 +265,22 @@ void Engine::add_tensor(Call& call, const at::Tensor& tensor, int32_t argument, 
   entry.written = written;
   if (!tensor.defined()) return;
   if (written && list_index < 0) entry.parameter = tensor.requires_grad() && tensor.is_leaf();
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) {
-    // Not understood: what it is made of is used, but the operator is not recorded (Rule 9).
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (!is_understood(impl, call.fake) || !impl.has_storage()) {
+    // What it is made of is used, but the operator is not recorded: see Note [Kinds of tensors].
     call.understood = false;
-    // Torch makes some of the parts for us, and their sizes are not the tensor's.
-    auto add_part = [&](const at::Tensor& part) {
+    if (impl.has_storage()) {
+      entry.impl = impl.unsafe_storage().unsafeGetStorageImpl();
+      entry.storage_bytes = entry.impl->sym_nbytes().maybe_as_int().value_or(0);
+    }
+    for_each_part(tensor, [&](const at::Tensor& part) {
+      // Torch makes some of the parts for us, and their sizes are not the tensor's.
       const size_t index = call.tensors.size();
       add_tensor(call, part, argument, list_index, written);
       call.tensors[index].tensor = nullptr;
       call.tensors[index].before = -1;
       call.parts.push_back(part);
-    };
-    if (tensor.layout() == c10::kSparse) {
-      add_part(tensor._indices());
-      add_part(tensor._values());
-    } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
-      const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-      add_part(compressed);
-      add_part(plain);
-      add_part(tensor.values());
-    } else if (tensor.has_storage()) {
-      entry.impl = tensor.storage().unsafeGetStorageImpl();
-    }
+    });
     return;
   }
   entry.tensor = tensor.unsafeGetTensorImpl();
@@ -327,19 +348,21 @@ void Engine::begin(Call& call) {
   const bool in_step = is_optimizing();
   std::vector<Write>& writes = call.operation.writes;
   writes.clear();
-  std::unique_lock<std::recursive_mutex> materializer(materializer_, std::defer_lock);
+  call.state = Call::State::kBegun;
+  std::unique_lock<MaterializerMutex> materializer(materializer_, std::defer_lock);
   // Preparing a write may replay.
   if (info.has_writes) materializer.lock();
-  std::unique_lock<std::mutex> lock(mutex_);
+  EngineLock lock(*this);
   // Traces and reports tell of records, and whoever evicts everything means it.
   call.operation.quiet =
       core_.is_quiet() && recorder_ == nullptr && !core_.events().enabled && !config_.paranoid;
   if (info.has_writes) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
+    const int64_t mark = core_.new_mark();
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
-                 tensor.storage->value->is_version();
+                 tensor.storage->keeps == 0 && tensor.storage->value->is_version();
     }
     records &= call.understood && call.refusal == nullptr && !call.operation.quiet;
     for (const TensorArgument& tensor : call.tensors) {
@@ -350,11 +373,12 @@ void Engine::begin(Call& call) {
         if (!records && externals_.count(tensor.impl) == 0) continue;
         storage = external(tensor.impl);
       }
-      if (storage->writers > 0) continue;  // under another name
-      storage->writers = 1;
+      if (storage->value->mark == mark) continue;  // under another name
+      storage->value->mark = mark;
       Write& write = writes.emplace_back();
       write.storage = storage;
-      write.make_root = make_root || tensor.parameter;
+      // What is pinned could not be brought back to its address, were it half written.
+      write.make_root = make_root || tensor.parameter || storage->keeps > 0;
       // What is overwritten may be read under another name.
       const bool reads = !info.overwrites ||
                          std::any_of(call.tensors.begin(), call.tensors.end(), [&](const auto& t) {
@@ -370,7 +394,8 @@ void Engine::begin(Call& call) {
     materializer.lock();
     lock.lock();
   }
-  core_.set_origin({info.id, call.source});
+  running().origin = {info.id, call.source};
+  core_.set_origin(running().origin);
   call.begin_serial = core_.last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
@@ -385,21 +410,22 @@ void Engine::begin(Call& call) {
       for (Storage* storage : call.storages) {
         if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
         core_.expose(storage);
-        core_.keep(storage, info.refusal);
+        core_.keep(storage, info.refusal, /*for_good=*/true);
         make_simple(*storage);
       }
     }
   } catch (const OutOfBudget& error) {
     core_.abort(call.operation);
+    call.state = Call::State::kNone;
     throw BudgetExceeded(error);
-  } catch (...) {
-    core_.abort(call.operation);
-    throw;
   }
   for (TensorArgument& tensor : call.tensors) {
     if (tensor.storage != nullptr) tensor.value = tensor.storage->value;
   }
-  if (recorder_ != nullptr) recorder_->begin(call);
+  if (recorder_ != nullptr) {
+    recorder_->begin(call);
+    call.traced = true;
+  }
   const bool trash = is_trash_full();
   lock.unlock();
   if (trash) empty_trash();
@@ -409,11 +435,15 @@ void Engine::begin(Call& call) {
 
 void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
   const OpInfo& info = *call.info;
+  std::optional<DrawLock> draws;
   if (info.seeded && !invocation.is_fake()) {
-    c10::IValue generator;
-    if (info.generator_argument >= 0) generator = invocation.argument(info.generator_argument);
-    call.rng = RngState(generator.isNone() ? default_generator(memory_->device())
-                                           : generator.toGenerator());
+    c10::IValue argument;
+    if (info.generator_argument >= 0) argument = invocation.argument(info.generator_argument);
+    const at::Generator generator =
+        argument.isNone() ? default_generator(memory_->device()) : argument.toGenerator();
+    // One of Python's is made of operators that draw.
+    if (info.builtin) draws.emplace(generator);
+    call.rng = RngState(generator);
   }
   // What may have been half written cannot be brought back, if it is a root.
   call.repeatable = call.refusal == nullptr;
@@ -427,6 +457,7 @@ void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
     const int64_t begin_ns = config_.measure ? now_ns() : 0;
     invocation.run(keys);
     if (config_.measure) call.measured = static_cast<Cost>(now_ns() - begin_ns);
+    call.state = Call::State::kRan;
     if (went_another_way(failures)) {
       call.repeatable = false;  // it may go that way at once, and not be seen
       invocation.reset();
@@ -434,20 +465,24 @@ void Engine::run(Call& call, c10::DispatchKeySet keys, Invocation& invocation) {
     }
   } catch (const BudgetExceeded&) {
     {
-      const std::lock_guard<std::mutex> guard(mutex_);
+      const EngineLock guard(*this);
       if (recorder_ != nullptr) recorder_->abort();
+      call.traced = false;
       // It has given an argument other memory already (`out=` of another size).
       for (const Write& write : call.operation.writes) call.repeatable &= !write.storage->dead;
       core_.abort(call.operation);
+      call.state = Call::State::kNone;
     }
     restore_sizes(call);
     if (call.rng.is_set()) call.rng.restore();
     throw;
   } catch (...) {
     // As without a budget: what the operator had written by then stays written.
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->commit(call, 0, 0, /*replayable=*/false);
+    call.traced = false;
     core_.commit(call.operation, nullptr, nullptr, 0, nullptr, 0, 0);
+    call.state = Call::State::kNone;
     throw;
   }
 }
@@ -465,8 +500,8 @@ void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation)
   invocation.for_each_result([&](const at::Tensor& result) { gradient = &result; });
   bool trash = false;
   {
-    const std::lock_guard<std::recursive_mutex> materializer(materializer_);
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
+    const EngineLock guard(*this);
     for (const at::Tensor* tensor : {&leaf, gradient}) {
       if (!tensor->defined() || !tensor->has_storage()) continue;
       Storage* storage = find(tensor->storage().unsafeGetStorageImpl());

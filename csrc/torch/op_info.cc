@@ -174,8 +174,7 @@ ArgumentKind kind_of(const c10::TypePtr& type) {
   }
 }
 
-OpInfo make_info(const c10::OperatorHandle& op) {
-  OpInfo info;
+void make_info(const c10::OperatorHandle& op, OpInfo& info) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string& base = schema.name();
   info.name = base + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
@@ -240,6 +239,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
                      base == "aten::add_" || base == "aten::copy_";
 
   const bool trusted = base.rfind("aten::", 0) == 0 || base.rfind("prims::", 0) == 0;
+  info.builtin = trusted;
   const auto refusal = refusals().find(base);
   if (refusal != refusals().end()) {
     info.refusal = refusal->second;
@@ -253,7 +253,6 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   } else if (opaque) {
     info.refusal = "an argument is neither a tensor nor plain data";
   }
-  return info;
 }
 
 struct Table {
@@ -268,6 +267,27 @@ Table& table() {
   static auto* instance = new Table();
   return *instance;
 }
+
+// What is known of an operator is found by the address of its definition, which another one may get
+// when a library is gone. Called under the dispatcher's lock.
+class DeregistrationListener final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    Table& shared = table();
+    const std::lock_guard<std::mutex> guard(shared.mutex);
+    const auto found = shared.by_handle.find(op);
+    if (found == shared.by_handle.end()) return;
+    if (found->second != nullptr) found->second->deregistered.store(true);
+    shared.by_handle.erase(found);
+    shared.generation.fetch_add(1, std::memory_order_release);
+  }
+};
+
+// For ever: there is no telling what is unloaded first.
+[[maybe_unused]] const auto* const g_listening =
+    new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(
+        std::make_unique<DeregistrationListener>()));
 
 }  // namespace
 
@@ -288,10 +308,11 @@ const OpInfo& op_info(const c10::OperatorHandle& op) {
   const std::lock_guard<std::mutex> guard(shared.mutex);
   const OpInfo*& entry = shared.by_handle[op];
   if (entry == nullptr) {
-    OpInfo info = make_info(op);
-    info.id = static_cast<int32_t>(shared.infos.size());
-    shared.infos.push_back(std::move(info));
-    entry = &shared.infos.back();
+    const auto id = static_cast<int32_t>(shared.infos.size());
+    OpInfo& info = shared.infos.emplace_back();
+    make_info(op, info);
+    info.id = id;
+    entry = &info;
   }
   cached = {hash, generation, entry};
   return *entry;
@@ -306,6 +327,9 @@ int32_t num_op_infos() {
   const std::lock_guard<std::mutex> guard(table().mutex);
   return static_cast<int32_t>(table().infos.size());
 }
+
+void lock_op_infos() { table().mutex.lock(); }
+void unlock_op_infos() { table().mutex.unlock(); }
 
 void allow_replay(const std::string& name) {
   const std::lock_guard<std::mutex> guard(table().mutex);

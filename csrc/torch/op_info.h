@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ struct OpInfo {
   const char* refusal = nullptr;
   bool warns = false;
   bool seeded = false;     // draws from a generator (Rule 8)
+  bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool products = true;    // it may multiply matrices, whose precision is a setting
   bool has_fresh_outputs = false;
@@ -57,12 +59,18 @@ struct OpInfo {
   int dropout_argument = -1;       // replay is refused when this one is not zero
   int generator_argument = -1;
   std::optional<c10::OperatorHandle> maker;  // to be run in its place (tuple_out.h)
+  // Its library is gone, and another operator may have its handle by now.
+  mutable std::atomic<bool> deregistered{false};
 };
 
 const OpInfo& op_info(const c10::OperatorHandle& op);
 // By OpInfo::id.
 const OpInfo& op_info(int32_t id);
 int32_t num_op_infos();
+
+// For a fork.
+void lock_op_infos();
+void unlock_op_infos();
 
 // Custom operators the user vouches for: deterministic, and writing only what their schema says.
 void allow_replay(const std::string& name);

@@ -10,7 +10,9 @@
 #include <unordered_map>
 
 #include "torch/engine.h"
+#include "torch/rng.h"
 #include "torch/running.h"
+#include "torch/tensor_kinds.h"
 
 namespace coop {
 
@@ -21,8 +23,10 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   const OpInfo& info = *call.info;
   bool sweep = false;
   bool trash = false;
+  const char* warning = nullptr;
+  Bytes pinned_bytes = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     collect_fresh(call, invocation);
     Cost cost = call.measured;
     double flops = 0;
@@ -30,6 +34,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       if (info.flops != FlopFormula::kNone) flops = count_flops(call, invocation);
     }
     if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
+    core_.settle_writes(call.operation);
     bool recordable = false;
     for (const Storage* storage : call.fresh) recordable |= core_.can_have_recipe(storage);
     for (const Write& write : call.operation.writes) {
@@ -41,24 +46,26 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     }
     const bool replayable = call.records && call.refusal == nullptr && call.understood;
     if (recorder_ != nullptr) recorder_->commit(call, cost, flops, replayable);
+    call.traced = false;
     FrozenCall* frozen = nullptr;
     if (recordable && replayable && !quiet) {
       frozen = freeze(call, op, keys, invocation);
     }
     call.operation.quiet = quiet && replayable;
+    core_.set_origin({info.id, call.source});
     core_.commit(call.operation, frozen, call.inputs.data(), call.inputs.size(), call.fresh.data(),
                  call.fresh.size(), cost);
+    call.state = Call::State::kNone;
     if (recordable && frozen == nullptr && call.refusal != kInput && !call.operation.quiet) {
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
       if (reason != kOtherDevice) {
-        for (Storage* storage : call.fresh) core_.keep(storage, reason);
+        for (Storage* storage : call.fresh) core_.keep(storage, reason, /*for_good=*/true);
       }
       if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
-      if (info.warns || call.refusal == kForeign) {
-        Bytes bytes = 0;
-        for (const Storage* storage : call.fresh) bytes += content_bytes(*storage);
-        warn_pinned(info, reason, bytes);
+      if ((info.warns || call.refusal == kForeign) && warned_.insert(info.id).second) {
+        warning = reason;
+        for (const Storage* storage : call.fresh) pinned_bytes += content_bytes(*storage);
       }
     }
     if (config_.paranoid) core_.evict_all();
@@ -67,10 +74,10 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
   }
   if (trash) empty_trash();
   if (sweep) sweep_externals();
+  if (warning != nullptr) warn_pinned(info, warning, pinned_bytes);
 }
 
 void Engine::warn_pinned(const OpInfo& info, const char* refusal, Bytes bytes) {
-  if (!warned_.insert(info.id).second) return;
   const std::string advice =
       info.warns ? "If it is deterministic and writes only what its schema says, "
                    "coop.allow_replay(\"" +
@@ -98,7 +105,8 @@ bool Engine::reads_what_is_gone(const Call& call) {
 void Engine::collect_fresh(Call& call, const Invocation& invocation) {
   invocation.for_each_result([&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+    const c10::TensorImpl& result = *tensor.unsafeGetTensorImpl();
+    c10::StorageImpl* impl = result.unsafe_storage().unsafeGetStorageImpl();
     Storage* storage = find(impl);
     if (storage == nullptr || storage->handle != nullptr) return;
     set_handle(storage, impl);
@@ -109,9 +117,12 @@ void Engine::collect_fresh(Call& call, const Invocation& invocation) {
     }
     if (storage->value->serial <= call.begin_serial) return;  // somebody else's
     call.fresh.push_back(storage);
-    call.bytes_moved +=
-        static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-    call.half |= tensor.itemsize() == 2;
+    // Python must not be asked for sizes: this is under the lock.
+    const auto itemsize = static_cast<double>(result.itemsize());
+    call.bytes_moved += is_understood(result, call.fake)
+                            ? static_cast<double>(result.numel()) * itemsize
+                            : static_cast<double>(content_bytes(*storage));
+    call.half |= result.itemsize() == 2;
   });
 }
 
@@ -201,6 +212,11 @@ class MainStreamScope {
         main_(streams().getDefaultStream(device)),
         asking_(streams().exchangeStream(main_)) {}
   ~MainStreamScope() {
+    if (!finished_) streams().exchangeStream(asking_);
+  }
+  // The stream that asked waits for what ran meanwhile. To be called at the end, if it ran.
+  void finish() {
+    finished_ = true;
     streams().exchangeStream(asking_);
     if (asking_ == main_) return;
     c10::Event done(c10::kCUDA);
@@ -217,6 +233,7 @@ class MainStreamScope {
   const c10::DeviceGuard device_;  // what was made on the current device was made on this one
   const c10::Stream main_;
   const c10::Stream asking_;
+  bool finished_ = false;
 };
 
 }  // namespace
@@ -319,6 +336,11 @@ void Engine::replay(FrozenCall& record, Storage** outputs) {
   {
     torch::jit::Stack stack;
     try {
+      TORCH_CHECK(!record.info->deregistered,
+                  "coop: results of " + record.info->name +
+                      " are needed again, but its library was unloaded: keep it, or do not call "
+                      "coop.allow_replay for it");
+      running().origin = record.origin;
       std::unordered_map<void*, c10::Storage> views;
       const c10::IValue* plain = record.arguments.begin();
       for (const ArgumentKind kind : record.info->arguments) {
@@ -357,8 +379,16 @@ void Engine::replay(FrozenCall& record, Storage** outputs) {
       const c10::impl::ForceDispatchKeyGuard dispatch(
           record.dispatch.included_, record.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
       const FlagsGuard flags(live, record.flags);
+      std::optional<DrawLock> draws;
       std::optional<RngState::Guard> rng;
-      if (record.rng.is_set()) rng.emplace(record.rng);
+      if (record.rng.is_set()) {
+        if (const int index = record.info->generator_argument; index >= 0) {
+          stack[index] = record.rng.copy();
+        } else {
+          draws.emplace(record.rng.generator());
+          rng.emplace(record.rng);
+        }
+      }
       const int64_t failures = running().failed_allocations;
       record.op.redispatchBoxed(record.keys, &stack);
       if (went_another_way(failures)) {
@@ -369,7 +399,8 @@ void Engine::replay(FrozenCall& record, Storage** outputs) {
       for (size_t i = stack.size() - num_results; i < stack.size(); ++i) {
         for_each_tensor(stack[i], [&](const at::Tensor& tensor, int32_t) {
           if (!tensor.defined() || !tensor.has_storage()) return;
-          c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+          c10::StorageImpl* impl =
+              tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
           Storage* storage = find(impl);
           if (storage == nullptr || storage->value->serial <= begin_serial) return;
           impl->_mutable_data_ptr_no_checks().release_context();
@@ -390,7 +421,16 @@ void Engine::replay(FrozenCall& record, Storage** outputs) {
       failure = std::current_exception();
     }
   }
+  // While the lock is free: torch may trace what streams wait for.
+  if (stream) {
+    try {
+      stream->finish();
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
   mutex_.lock();
+  core_.set_origin(record.origin);
   clean_up();
   if (failure == nullptr) return;
   discard_outputs();

@@ -3,7 +3,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <array>
+#include <functional>
 #include <mutex>
+
+#include "torch/locks.h"
 
 namespace coop {
 
@@ -25,6 +29,16 @@ void assign(at::Generator& to, const at::Generator& from) {
 }
 
 }  // namespace
+
+DrawLock::DrawLock(const at::Generator& generator) {
+  static auto* locks = new std::array<std::recursive_mutex, 16>();
+  const size_t hash = std::hash<void*>()(generator.unsafeGetGeneratorImpl());
+  lock_ = std::unique_lock(locks->at((hash >> 6) % locks->size()), std::try_to_lock);
+  if (lock_.owns_lock()) return;
+  WithoutPython python;
+  python.give_up();
+  lock_.lock();
+}
 
 RngState::RngState(const at::Generator& generator) : generator_(generator) {
   const std::lock_guard<std::mutex> guard(generator_.mutex());

@@ -3,7 +3,20 @@
 
 #include <ATen/core/Generator.h>
 
+#include <mutex>
+
 namespace coop {
+
+// Whoever draws from a generator as an operator holds this, so that the state that was captured is
+// the one it drew from, and nobody draws from one that a replay has put back. Generators share a few
+// locks.
+class DrawLock {
+ public:
+  explicit DrawLock(const at::Generator& generator);
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
 
 class RngState {
  public:
@@ -14,9 +27,12 @@ class RngState {
   // Puts the captured state back.
   void restore() const;
   bool is_set() const { return generator_.defined(); }
+  const at::Generator& generator() const { return generator_; }
+  // A generator of the caller's own, with the captured state: nobody else draws from it.
+  at::Generator copy() const { return captured_.clone(); }
 
   // Puts the captured state into the generator for the duration of a replay, and the live state
-  // back afterwards.
+  // back afterwards. For operators that cannot be given a generator; under a DrawLock.
   class Guard {
    public:
     explicit Guard(const RngState& state);

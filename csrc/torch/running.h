@@ -20,7 +20,10 @@ inline constexpr char kForeign[] =
 class RunScope {
  public:
   RunScope(Side side, bool repeatable)
-      : running_(running()), side_(running_.side), repeatable_(running_.repeatable) {
+      : running_(running()),
+        side_(running_.side),
+        repeatable_(running_.repeatable),
+        origin_(running_.origin) {
     running_.side = side;
     running_.repeatable = repeatable;
     ++running_.depth;
@@ -28,6 +31,7 @@ class RunScope {
   ~RunScope() {
     running_.side = side_;
     running_.repeatable = repeatable_;
+    running_.origin = origin_;
     --running_.depth;
   }
   RunScope(const RunScope&) = delete;
@@ -38,6 +42,7 @@ class RunScope {
   // As they were.
   const Side side_;
   const bool repeatable_;
+  const Origin origin_;
 };
 
 template <typename F>

@@ -8,8 +8,11 @@
 
 #include <array>
 #include <limits>
+#include <mutex>
 #include <string_view>
 #include <unordered_map>
+
+#include "torch/locks.h"
 
 namespace py = pybind11;
 
@@ -31,7 +34,8 @@ struct KeyHash {
   }
 };
 
-// Everything is guarded by the GIL.
+// Everything is guarded by the GIL, and the lines by a lock of their own besides: traces read them
+// under the engine's.
 class Sources {
  public:
   static Sources& get() {
@@ -52,7 +56,10 @@ class Sources {
     note(at::sequence_number::peek(), 0);
   }
 
-  const std::vector<SourceLine>& lines() const { return lines_; }
+  std::vector<SourceLine> lines() const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return lines_;
+  }
 
  private:
   // The sequence number of an autograd node, and the line that made it. Forward passes of more
@@ -136,6 +143,7 @@ class Sources {
   }
 
   uint16_t add(SourceLine line) {
+    const std::lock_guard<std::mutex> guard(mutex_);
     if (lines_.size() > std::numeric_limits<uint16_t>::max()) return 0;
     lines_.push_back(std::move(line));
     return static_cast<uint16_t>(lines_.size() - 1);
@@ -150,6 +158,7 @@ class Sources {
   std::unordered_map<PyCodeObject*, Whose> whose_;
   std::unordered_map<Key, uint16_t, KeyHash> numbers_;
   std::unordered_map<uint16_t, uint16_t> backward_;  // line to the same line, backward
+  mutable std::mutex mutex_;
   std::vector<SourceLine> lines_{{}};
   std::array<Node, kNumNodes> nodes_;
 };
@@ -158,18 +167,15 @@ class Sources {
 
 uint16_t current_source() {
   if (!Py_IsInitialized()) return 0;
-  const py::gil_scoped_acquire gil;
+  const PythonScope python;
   return Sources::get().current();
 }
 
 void start_sources() {
-  const py::gil_scoped_acquire gil;
+  const PythonScope python;
   Sources::get().start();
 }
 
-std::vector<SourceLine> sources() {
-  const py::gil_scoped_acquire gil;
-  return Sources::get().lines();
-}
+std::vector<SourceLine> sources() { return Sources::get().lines(); }
 
 }  // namespace coop

@@ -109,10 +109,8 @@ void Engine::exchange(const Storage& storage, F&& f) {
   c10::intrusive_ptr<c10::StorageImpl> impl = hold(storage);
   if (!impl) return;
   f(impl.get());
-  // The last tensor may have gone meanwhile.
-  running().exchanging = this;
-  impl.reset();
-  running().exchanging = nullptr;
+  // The last tensor may have gone meanwhile, and with it a Python object.
+  garbage_.push_back(std::move(impl));
 }
 
 // Its memory is about to get an owner who frees by address. It is pinned, so the header stays.
@@ -134,7 +132,7 @@ Storage* Engine::look_up(c10::StorageImpl* impl) const {
 // Of an operator's tensors: one lock for all of them.
 void Engine::find_storages(Call& call) {
   if (call.tensors.empty()) return;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   for (TensorArgument& entry : call.tensors) {
     if (entry.impl == nullptr) continue;
     entry.storage = look_up(entry.impl);
@@ -158,9 +156,9 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
   num_storages_.fetch_add(1, std::memory_order_relaxed);
   std::optional<OutOfBudget> failure;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
+    core_.set_origin(running().origin);
     for (Storage* storage : memory_->completed(/*wait=*/false)) core_.storage_died(storage);
-    for (Storage* storage : std::exchange(orphans_, {})) storage_died(storage);
     try {
       Storage* storage = nullptr;
       try {
@@ -179,7 +177,7 @@ c10::DataPtr Engine::allocate(Bytes bytes) {
       failure = error;
     }
   }
-  num_storages_.fetch_sub(1, std::memory_order_relaxed);
+  drop_count();
   // As the program counts: without the header that begins a block.
   failure->shortage.wanted = bytes;
   failure->shortage.largest_window =
@@ -208,27 +206,26 @@ void Engine::delete_storage(void* context) {
   auto* storage = static_cast<Storage*>(context);
   auto* engine = static_cast<Engine*>(storage->core->host());
   bool trash = false;
-  if (running().exchanging == engine) {  // under the lock, in the middle of something
-    drop_handle(storage);
-    engine->orphans_.push_back(storage);
-  } else {
-    const std::lock_guard<std::mutex> guard(engine->mutex_);
+  {
+    const EngineLock guard(*engine);
     drop_handle(storage);
     engine->storage_died(storage);
     trash = engine->is_trash_full();
   }
   if (trash) engine->empty_trash();
-  if (engine->num_storages_.fetch_sub(1, std::memory_order_acq_rel) == 1 &&
-      engine->closed_.load(std::memory_order_acquire)) {
-    forget_engine(engine);  // the last tensor of a session that is over
-  }
+  engine->drop_count();
+}
+
+// The last one is the last tensor of a session that is over, or the session itself.
+void Engine::drop_count() {
+  if (num_storages_.fetch_sub(1, std::memory_order_acq_rel) == 1) forget_engine(this);
 }
 
 // Records own arguments whose destruction may come back to us, so they are destroyed unlocked.
 void Engine::empty_trash() {
   std::vector<FrozenCall*> trash;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const EngineLock guard(*this);
     trash.swap(trash_);
     trash_.swap(spare_trash_);
   }
@@ -237,7 +234,7 @@ void Engine::empty_trash() {
     if (i + kAhead < trash.size()) FrozenCall::prefetch(trash[i + kAhead]);
     trash[i]->~FrozenCall();
   }
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   for (FrozenCall* memory : trash) records_.take_back(memory);
   trash.clear();
   spare_trash_.swap(trash);
@@ -316,7 +313,7 @@ bool Engine::is_shared(c10::StorageImpl* impl) const {
 // destroy.
 void Engine::sweep_externals() {
   std::vector<c10::Storage> garbage;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const EngineLock guard(*this);
   for (auto it = externals_.begin(); it != externals_.end();) {
     const Value* value = it->second.storage->value;
     // That it is shared must be known as long as somebody can read it.

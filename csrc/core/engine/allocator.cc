@@ -25,10 +25,17 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side) {
       }
       place_or_evict(value, end);
     }
+  } catch (const OutOfBudget&) {
+    if (!faults_.has_struck() && is_asked_for()) {
+      space_.needed().refused(value, side, space_.arena());
+    }
+    graph_.recycle(value);
+    throw;
   } catch (...) {
     graph_.recycle(value);
     throw;
   }
+  if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side);
   space_.hold(value, bytes, side);
 }
 

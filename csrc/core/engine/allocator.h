@@ -33,6 +33,8 @@ class Allocator {
   void place(Value* value, Bytes bytes, bool small, Side side);
 
  private:
+  // By the program, and not by a replay.
+  bool is_asked_for() const { return !journal_.is_restoring() || !host_.is_replaying(); }
   bool place_small(Value* value);
   void place_lowest(Value* value);
   void place_or_evict(Value* value, Side side);

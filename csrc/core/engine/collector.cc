@@ -19,7 +19,9 @@ void Collector::reconsider(Value* value) {
   if (value->users == nullptr) {
     unneeded_.push_back(value);
     destroy_unneeded();
-  } else if (value->is_version() && value->is_resident()) {
+  } else if (value->is_version()) {
+    space_.needed().freed(value);
+    if (!value->is_resident()) return;
     if (journal_.is_restoring()) {
       // A sibling replay may need it; free_transients() ends this.
       transients_.push_back({value->id, value->serial});
@@ -40,6 +42,7 @@ void Collector::destroy_unneeded() {
     if (value->recipe != nullptr) prefetch_range(value->recipe, kUnlinkedBytes);
     if (value->is_resident()) space_.free(value);
     if (value->is_evicted()) scores_.on_restored(value);
+    space_.needed().freed(value);
     Recipe* recipe = graph_.take_recipe(value);
     graph_.recycle(value);
     if (recipe != nullptr) graph_.unlink(recipe, &unneeded_);

@@ -96,8 +96,10 @@ bool Compactor::move_together(std::vector<Value*> values, int64_t mark, bool gra
 }
 
 void Compactor::gather_gradients() {
-  const bool wanted = journal_.stats.num_evictions > 0 || journal_.step == 0;
-  if (!options_.gather_gradients || !wanted || !host_.may_move()) return;
+  if (!options_.gather_gradients || !host_.may_move()) return;
+  const bool is_first = journal_.step == 0;
+  if (is_first) space_.needed().gather(space_.arena(), host_.may_move_gradients());
+  if (!is_first && journal_.stats.num_evictions == 0) return;
   move_together({}, graph_.new_mark(), /*gradients=*/true, /*evict=*/false);
 }
 

@@ -11,6 +11,7 @@ void Evictor::apply(const Plan& plan) {
 
 void Evictor::evict(Value* value) {
   COOP_ASSERT(value->can_leave() && value->locks == 0);
+  if (!space_.needed().is_on()) space_.needed().begin(space_.arena());
   restorer_.prepare_to_leave(value);
   ++journal_.stats.num_evictions;
   journal_.stats.evicted_bytes += value->bytes;

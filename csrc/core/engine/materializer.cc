@@ -94,6 +94,8 @@ void Materializer::materialize(Value* target, bool hold_inputs) {
         COOP_ASSERT(value->has_way_back());  // lost
         Value* missing = nullptr;
         for (Edge& edge : value->recipe->inputs) {
+          Storage* storage = edge.value->storage;
+          if (storage != nullptr && storage->in_place) split_version(storage);
           if (!edge.value->is_resident()) {
             missing = edge.value;
             break;
@@ -142,6 +144,16 @@ bool Materializer::make_room_for_replay() {
     if (space_.has(value) && value->can_leave() && value->locks == own) movable.push_back(value);
   }
   return compactor_.make_room_for_replay(movable, &frames_.back().attempt);
+}
+
+void Materializer::split_version(Storage* storage) {
+  Value* old = storage->value;
+  Value* next = graph_.new_value(old->bytes);
+  space_.hand_over(old, next);
+  graph_.detach(old);
+  graph_.attach(next, storage);
+  scores_.on_evicted(old);
+  storage->in_place = false;
 }
 
 Storage* Materializer::take_for_write(Value* value, const Recipe& recipe) {

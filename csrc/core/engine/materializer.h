@@ -39,6 +39,10 @@ class Materializer {
   // be written: its own block if nothing else needs it, or a copy.
   Storage* take_for_write(Value* value, const Recipe& recipe);
 
+  // An operator is writing the storage in place, and somebody else needs its old content, or writes
+  // it too. The old version lives on without memory, as it would after the operator (Rule 5).
+  void split_version(Storage* storage);
+
  private:
   struct Frame {
     Value* value;

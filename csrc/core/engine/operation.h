@@ -26,6 +26,7 @@ struct Write {
                            // the old bytes of a root
   bool make_root = false;  // what is written stays for good
   bool prepared = false;   // by begin()
+  bool counted = false;    // among the storage's writers
 
   bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }
 };

@@ -14,6 +14,7 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
   std::vector<Value*>& locked = operation.locked_;
   COOP_DEBUG_ASSERT(!operation.is_running());
   locked.clear();
+  writes_.begin(operation.writes);
   bool resident = true;
   for (size_t i = 0; i < num_inputs; ++i) {
     locked.push_back(inputs[i]->value);
@@ -41,6 +42,7 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
 void Operators::commit(Operation& operation, Recipe* recipe, Value* const* inputs,
                        size_t num_inputs, Storage* const* fresh, size_t num_fresh, Cost cost) {
   space_.stop_alternating();
+  writes_.settle(operation.writes);
   journal_.clock += cost;
   ++journal_.stats.num_operators;
   journal_.stats.compute_cost += cost;
@@ -72,6 +74,7 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
       // Rule 5: the old version lives on without memory.
       Value* next = graph_.new_value(write.old->bytes);
       space_.hand_over(write.old, next);
+      space_.needed().handed_over(write.old, next);
       graph_.detach(write.old);
       graph_.attach(next, write.storage);
     }
@@ -116,6 +119,7 @@ void Operators::end(Operation& operation) {
 
 void Operators::abort(Operation& operation) {
   space_.stop_alternating();
+  writes_.settle(operation.writes);
   for (const Write& write : operation.writes) {
     if (!write.makes_version() || write.kind != Write::Kind::kCopied) continue;
     // The copy may be half written; the old version is whole.
@@ -130,9 +134,12 @@ void Operators::abort(Operation& operation) {
     Value* value = write.storage->value;
     if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->is_resident() &&
         value->locks == 0) {
-      const uint32_t keeps = std::exchange(write.storage->keeps, 0);
-      evictor_.evict(value);
-      write.storage->keeps = keeps;
+      // Kept since it began: its address is somebody's, so it stays as it is.
+      if (value->is_kept()) {
+        collector_.drop_recipe(value);
+      } else {
+        evictor_.evict(value);
+      }
     }
   }
   end(operation);

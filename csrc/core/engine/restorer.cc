@@ -44,6 +44,7 @@ void Restorer::restore(Value* wanted) {
   journal_.clock += recipe->cost;
   ++journal_.stats.num_replays;
   journal_.stats.replay_cost += recipe->cost;
+  journal_.pace.replayed(journal_.stats.compute_cost, journal_.stats.replay_cost);
   for (size_t i = 0; i < made.size(); ++i) {
     if (made[i] != nullptr) adopt(recipe->outputs[i], made[i], recipe->outputs[i] == wanted);
   }

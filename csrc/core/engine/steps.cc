@@ -62,6 +62,7 @@ void Steps::end(bool boundary) {
   if (!boundary) return;
   ++journal_.step;
   quiet_steps_.on_step();
+  journal_.pace.step_ended(journal_.stats.compute_cost, journal_.stats.replay_cost);
   journal_.events.emit(EventKind::kStep, journal_.step, 0, 0, 0, 0, journal_.clock,
                        journal_.origin);
 }

@@ -2,6 +2,13 @@
 
 namespace coop {
 
+void Writes::begin(std::vector<Write>& writes) {
+  for (Write& write : writes) {
+    ++write.storage->writers;
+    write.counted = true;
+  }
+}
+
 // Roots first: to protect what depends on one may make roots of other values that are written, so
 // how those are written is known only after the last root.
 void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
@@ -10,6 +17,11 @@ void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
   for (Write& write : writes) {
     write.prepared = false;
     write.kind = Write::Kind::kRoot;
+    Storage* storage = write.storage;
+    if (storage->writers == 1) continue;
+    // Another thread's operator writes it as well.
+    storage->contended = true;
+    if (storage->in_place) materializer_.split_version(storage);
   }
   for (Write& write : writes) {
     if (write.make_root) collector_.drop_recipe(write.storage->value);
@@ -47,6 +59,7 @@ void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
   write.old = value;
   if (inplace_) {
     write.kind = Write::Kind::kInPlace;  // Rule 5; the new version is made when it has been written
+    storage->in_place = true;
     return;
   }
   // Copy on write: the operator works on a copy, the old version keeps its address until then.
@@ -65,10 +78,22 @@ void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
 // began with is dead then.
 void Writes::finish(std::vector<Write>& writes) {
   for (const Write& write : writes) {
-    write.storage->writers = 0;
-    if (write.storage->dead) collector_.storage_died(write.storage);
+    Storage* storage = write.storage;
+    if (!write.counted) continue;
+    if (write.kind == Write::Kind::kInPlace) storage->in_place = false;
+    if (--storage->writers > 0) continue;
+    storage->in_place = storage->contended = false;
+    if (storage->dead) collector_.storage_died(storage);
   }
   writes.clear();
+}
+
+void Writes::settle(std::vector<Write>& writes) {
+  for (Write& write : writes) {
+    const Storage* storage = write.storage;
+    const bool was_split = write.kind == Write::Kind::kInPlace && storage->value != write.old;
+    if (storage->contended || was_split) write.kind = Write::Kind::kRoot;
+  }
 }
 
 void Writes::protect_dependents(Storage* storage) {

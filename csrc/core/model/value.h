@@ -27,10 +27,14 @@ struct alignas(64) Storage {
   void* handle = nullptr;  // the host's own object, null until the host has seen it
   Bytes bytes = 0;         // as asked for
   const char* keep_reason = nullptr;
-  uint32_t keeps = 0;    // not to be evicted until unkept
-  uint32_t writers = 0;  // running operators that write it: they outlive its death
-  bool dead = false;     // it died while one of them ran
-  bool exposed = false;  // its memory is shared with others, who may write it unseen
+  const char* lasting_reason = nullptr;  // of what keeps it for good
+  uint32_t keeps = 0;         // not to be evicted until unkept
+  uint32_t lasting_keeps = 0; // of them, those that unkeep() does not undo
+  uint32_t writers = 0;       // running operators that write it: they outlive its death
+  bool dead = false;          // it died while one of them ran
+  bool exposed = false;       // its memory is shared with others, who may write it unseen
+  bool in_place = false;      // one of them makes its content the next version, where it is
+  bool contended = false;     // several of them ran at once: there is no telling what was made how
 };
 static_assert(sizeof(Storage) == 64, "one cache line");
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "core/host.h"
 #include "core/journal.h"
@@ -15,7 +16,8 @@ namespace coop {
 class Chooser {
  public:
   Chooser(const PolicyOptions& options, const Graph& graph, const Space& space, Scores& scores,
-          const CopyCost& copy_cost, const Host& host, Journal& journal)
+          const CopyCost& copy_cost, const Host& host, Journal& journal,
+          std::unique_ptr<const Policy> policy)
       : options_(options),
         graph_(graph),
         space_(space),
@@ -23,7 +25,7 @@ class Chooser {
         copy_cost_(copy_cost),
         host_(host),
         journal_(journal),
-        policy_(make_policy(options)) {}
+        policy_(policy ? std::move(policy) : make_policy(options)) {}
 
   // An empty plan: nothing helps.
   Plan choose(Bytes bytes);

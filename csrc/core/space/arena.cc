@@ -1,11 +1,19 @@
 #include "core/space/arena.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace coop {
 
 Arena::Arena(Bytes begin, Bytes end, Bytes alignment, Fit fit)
-    : begin_(begin), end_(end), alignment_(alignment), fit_(fit), blocks_(begin, end) {
+    : begin_(begin),
+      end_(end),
+      alignment_(alignment),
+      fit_(fit),
+      middle_(begin),
+      least_middle_(end - begin),
+      blocks_(begin, end) {
   COOP_ASSERT(begin % alignment == 0 && end % alignment == 0 && begin < end);
 }
 
@@ -45,6 +53,11 @@ Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side s
   }
   held_ += bytes;
   if (held_ > peak_) peak_ = held_;
+  if (free.offset <= middle_ && middle_ <= free.offset + free.bytes) {
+    least_middle_ = std::min(least_middle_, rest);
+    middle_ = side == Side::kRight ? std::min(middle_, held.offset)
+                                   : std::max(middle_, held.offset + bytes);
+  }
   // The budget, in every build: a block lies inside the region, and all of them fit it.
   COOP_ASSERT(held.offset >= begin_ && held.offset + bytes <= end_ && held_ <= end_ - begin_);
   return held.offset;
@@ -94,6 +107,26 @@ void Arena::grow(Bytes bytes) {
     blocks_.insert_after(position, {end_, bytes});
   }
   end_ += bytes;
+  least_middle_ += bytes;
+}
+
+Bytes Arena::middle_bytes() const {
+  const BlockMap::Position position = blocks_.find_containing(middle_);
+  const Block block = blocks_.at(position);
+  if (block.is_free()) return block.bytes;
+  if (block.offset != middle_ || !blocks_.has_previous(position)) return 0;
+  const Block below = blocks_.at(blocks_.previous(position));
+  return below.is_free() ? below.bytes : 0;
+}
+
+Bytes Arena::take_reach() {
+  const Bytes result = reach();
+  least_middle_ = middle_bytes();
+  return result;
+}
+
+void Arena::want_middle(Bytes bytes) {
+  least_middle_ = std::min(least_middle_, middle_bytes() - bytes);
 }
 
 void Arena::hand_over(Bytes offset, Value* value) {

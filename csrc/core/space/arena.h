@@ -61,10 +61,22 @@ class Arena {
   Bytes largest_free() const { return blocks_.largest_free(); }
   Bytes peak() const { return peak_; }
 
+  // The two sides are apart by the free room in the middle, the only block whose size depends on
+  // how large the arena is. What the sides took together at most since the last call, with the
+  // holes between their blocks: in an arena of that size every block would have lain as it did, as
+  // seen from its side. That is not so with Fit::kBest, which may prefer a middle that is smaller.
+  Bytes take_reach();
+  Bytes reach() const { return end_ - begin_ - least_middle_; }
+  // As if the room in the middle had been smaller by so many bytes just now.
+  void want_middle(Bytes bytes);
+  // An offset that the room in the middle touches: left of it lies the left side.
+  Bytes middle() const { return middle_; }
+
   bool is_valid() const;
 
  private:
   Bytes hold(BlockMap::Position position, Value* value, Bytes bytes, Side side);
+  Bytes middle_bytes() const;
 
   Bytes begin_;
   Bytes end_;
@@ -72,6 +84,8 @@ class Arena {
   Fit fit_;
   Bytes held_ = 0;
   Bytes peak_ = 0;
+  Bytes middle_;
+  Bytes least_middle_;  // bytes of it, since take_reach()
   BlockMap blocks_;
 };
 

@@ -1,6 +1,15 @@
 #include "core/space/small_area.h"
 
+#include <algorithm>
+
 namespace coop {
+
+Bytes SmallArea::extent_bytes(Bytes budget, Bytes small_bytes, Bytes alignment) {
+  constexpr Bytes kKiB = 1024;
+  const Bytes share = std::clamp<Bytes>(budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
+  const Bytes bytes = std::max(std::min(share, budget / 16), small_bytes);
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 Arena* SmallArea::place(Value* value, Bytes bytes, Bytes* offset) {
   for (const auto& extent : extents_) {

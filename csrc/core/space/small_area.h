@@ -13,6 +13,9 @@ class SmallArea {
  public:
   explicit SmallArea(Bytes alignment) : alignment_(alignment) {}
 
+  // An extent's share of the budget is small.
+  static Bytes extent_bytes(Bytes budget, Bytes small_bytes, Bytes alignment);
+
   // The extent that took the block, or null when none has room.
   Arena* place(Value* value, Bytes bytes, Bytes* offset);
   // Frees a block; returns the begin of an extent that became empty and was dropped (the first

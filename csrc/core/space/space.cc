@@ -9,8 +9,6 @@ namespace coop {
 
 namespace {
 
-constexpr Bytes kKiB = 1024;
-
 Bytes aligned_down(Bytes bytes, Bytes alignment) { return bytes / alignment * alignment; }
 
 }  // namespace
@@ -23,11 +21,11 @@ Space::Space(const Config& config, Graph& graph, Journal& journal)
       arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
              config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment),
+      needed_(config),
       budget_(config.budget) {
   if (config.small_bytes <= 0) return;
-  // One extent from the start, at the left end; its share of the budget stays small.
-  const Bytes share = std::clamp<Bytes>(config.budget / 128, 16 * kKiB, 16 * kKiB * kKiB);
-  extent_bytes_ = arena_.rounded(std::max(std::min(share, config.budget / 16), config.small_bytes));
+  extent_bytes_ = SmallArea::extent_bytes(config.budget, config.small_bytes, config.alignment);
+  // One extent from the start, at the left end.
   if (extent_bytes_ * 4 > config.budget) return;
   Value* extent = graph_.new_value(extent_bytes_);
   place(extent, Side::kLeft);
@@ -59,6 +57,11 @@ bool Space::place_small(Value* value) {
   return value->arena != nullptr;
 }
 
+void Space::add_extent(Value* extent) {
+  small_.add_extent(extent->offset, extent_bytes_);
+  needed_.extent_added(extent, arena_);
+}
+
 void Space::hold(const Value* value, Bytes bytes, Side side) {
   held_ += value->bytes;
   if (held_ > peak_) peak_ = held_;
@@ -84,6 +87,7 @@ void Space::release(Value* value) {
     if (extent != Arena::kNowhere) {
       Value* holder = blocks().at(arena_.find(extent)).value;
       arena_.free(extent);
+      needed_.extent_freed(holder, arena_);
       graph_.recycle(holder);
     }
   }
@@ -107,6 +111,7 @@ void Space::swap(Value* a, Value* b) {
   std::swap(a->arena, b->arena);
   std::swap(a->external, b->external);
   std::swap(a->last_access, b->last_access);
+  needed_.exchanged(a, b);
   for (Value* value : {a, b}) {
     if (value->arena == nullptr) continue;
     value->arena->hand_over(value->offset, value);
@@ -114,7 +119,13 @@ void Space::swap(Value* a, Value* b) {
   }
 }
 
+Bytes Space::needed_bytes() const {
+  if (grown_needed_bytes_ > 0) return grown_needed_bytes_;
+  return needed_.bytes(arena_, small_, journal_.stats.num_evictions > 0);
+}
+
 void Space::grow(Bytes bytes) {
+  grown_needed_bytes_ = needed_.bytes(arena_, small_, journal_.stats.num_evictions > 0);
   arena_.grow(arena_.rounded(bytes));
   budget_ = arena_.end();
 }

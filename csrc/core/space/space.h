@@ -18,6 +18,7 @@
 #include "core/model/graph.h"
 #include "core/space/arena.h"
 #include "core/space/fence.h"
+#include "core/space/needed.h"
 #include "core/space/small_area.h"
 #include "core/types.h"
 
@@ -51,7 +52,7 @@ class Space {
   bool place_small(Value* value);
   // What small values need another extent of; 0: there are none.
   Bytes extent_bytes() const { return extent_bytes_; }
-  void add_extent(const Value* extent) { small_.add_extent(extent->offset, extent_bytes_); }
+  void add_extent(Value* extent);
   // It has its block: counts it, and logs it with the bytes that were asked for.
   void hold(const Value* value, Bytes bytes, Side side);
 
@@ -79,6 +80,9 @@ class Space {
   Bytes peak() const { return peak_; }
   void reset_peak() { peak_ = held_; }
   int64_t num_blocks() const;
+  // What is asked for and freed by the program has to be told to it.
+  Needed& needed() { return needed_; }
+  Bytes needed_bytes() const;
   Shortage shortage(Bytes wanted) const;
 
   template <typename F>
@@ -105,6 +109,8 @@ class Space {
   const bool partition_;
   Arena arena_;
   SmallArea small_;
+  Needed needed_;
+  Bytes grown_needed_bytes_ = 0;  // when it last grew
   Bytes budget_;
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;
