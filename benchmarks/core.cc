@@ -1,7 +1,7 @@
 // Times the arena and the search of csrc/core, as ratios within one run: `make bench-core`.
 //
-//   search per block   find_cheapest_window over n blocks, n from 1,000 to 100,000: flat means linear
-//   runners-up         the same with the windows besides the cheapest one, which it keeps
+//   search per block   find_cheapest_window over n blocks, n from 1,000 to 100,000: flat means
+//   linear runners-up         the same with the windows besides the cheapest one, which it keeps
 //   search / sum       the same search against a plain sum of one number per block
 //   arena / malloc     place + free against glibc malloc + free, the same sequence of sizes
 //
@@ -15,10 +15,10 @@
 #include <random>
 #include <vector>
 
-#include "core/space/arena.h"
 #include "core/model/value.h"
 #include "core/policy/runners_up.h"
 #include "core/policy/search.h"
+#include "core/space/arena.h"
 
 namespace {
 

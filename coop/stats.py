@@ -14,6 +14,7 @@ class Stats:
     budget_bytes: int
     held_bytes: int
     peak_bytes: int
+    needed_bytes: int
     free_bytes: int
     largest_free_bytes: int
     num_operators: int

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/policy/neighbours.h"
 
 namespace coop {
 
@@ -45,13 +44,12 @@ Storage* Core::add_external(void* address, Bytes bytes) {
   return graph_.new_storage(bytes, value);
 }
 
-void Core::storage_died(Storage* storage) {
-  collector_.storage_died(storage);
-  COOP_DEBUG_ASSERT(is_valid());
-}
-
 void Core::storage_died(Storage* storage, std::unique_ptr<Fence> fence) {
-  collector_.storage_died(storage, std::move(fence));
+  if (fence == nullptr) [[likely]] {
+    collector_.storage_died(storage);
+  } else {
+    collector_.storage_died(storage, std::move(fence));
+  }
   COOP_DEBUG_ASSERT(is_valid());
 }
 
@@ -205,12 +203,6 @@ void Core::log_events(bool on) {
     }
   });
   journal_.origin = running;
-}
-
-Cost Core::neighbourhood_cost(const Value* value, bool exact) {
-  if (exact) return exact_neighbourhood_cost(value, graph_.new_mark());
-  scores_.join_pending();
-  return scores_.sets_cost_of(value);
 }
 
 }  // namespace coop

@@ -43,10 +43,9 @@ class Core {
   Storage* allocate(Bytes bytes, Side side);
   // Memory that is not the arena's, seen as a root: it is read by recipes and may be written.
   Storage* add_external(void* address, Bytes bytes);
-  // The last tensor of the storage is gone (Rule 4).
-  void storage_died(Storage* storage);
-  // The same, but a device may use its block until it has passed the fence.
-  void storage_died(Storage* storage, std::unique_ptr<Fence> fence);
+  // The last tensor of the storage is gone (Rule 4). With a fence, a device may use its block until
+  // it has passed that.
+  void storage_died(Storage* storage, std::unique_ptr<Fence> fence = nullptr);
 
   // --- operators: see Operators ------------------------------------------------------------------
   void begin(Operation& operation, Storage* const* inputs, size_t num_inputs);
@@ -78,56 +77,45 @@ class Core {
   // The same for a gradient, which may be moved to where it does not split the room of others.
   void make_gradient(Storage* storage);
 
-  // --- steps (Rule 11): see Steps and QuietSteps ----------------------------------------------------
+  // --- steps (Rule 11): see Steps and QuietSteps
+  // ----------------------------------------------------
   void begin_step() { steps_.begin(); }
   void end_step(bool boundary);
   bool is_quiet() const { return quiet_steps_.is_quiet(); }
 
-  // --- the end of a budget ------------------------------------------------------------------------
-  // Live storages whose content is evicted now, oldest first.
+  // --- the end of a budget
+  // ------------------------------------------------------------------------ Live storages whose
+  // content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
   // There is room to bring everything back.
   void grow(Bytes bytes);
   // What is resident becomes a root: nothing is evicted or replayed after this.
   void forget_recipes();
 
-  // --- what is known ------------------------------------------------------------------------------
+  // --- what is known
+  // ------------------------------------------------------------------------------
   const Config& config() const { return config_; }
   Host* host() const { return &host_; }
   Stats stats() const;
-  Shortage shortage(Bytes wanted) const { return space_.shortage(wanted); }
   void reset_peak() { space_.reset_peak(); }
   const Arena& arena() const { return space_.arena(); }
+  const Space& space() const { return space_; }
+  Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
   EventLog& events() { return journal_.events; }
   Pace& pace() { return journal_.pace; }
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }
-  // For a walk over values: those that it saw have it in Value::mark.
-  int64_t new_mark() { return graph_.new_mark(); }
-  int64_t last_serial() const { return graph_.last_serial(); }
   // Whether a recipe of how it was made is worth keeping: small values are roots from the start.
   bool can_have_recipe(const Storage* storage) const { return space_.has(storage->value); }
 
-  // --- for tests and measurements -----------------------------------------------------------------
-  // Cost of a value that can leave, with its evicted neighbourhood; `exact` walks the graph instead
-  // of asking the sets.
-  Cost neighbourhood_cost(const Value* value, bool exact);
-  // The blocks cost what a search would find.
-  void update_scores() { scores_.bring_up_to_date(); }
+  // --- for tests and measurements
+  // -----------------------------------------------------------------
+  Scores& scores() { return scores_; }
   // See Faults.
   int64_t fail_placement(int64_t n) { return faults_.fail_placement(n); }
   bool is_valid() const { return space_.is_valid() && graph_.is_valid(); }
-
-  template <typename F>
-  void for_each_block(F&& f) const {
-    space_.for_each_block(f);
-  }
-  // Live storages in order of their slots.
-  template <typename F>
-  void for_each_storage(F&& f) const {
-    graph_.for_each_storage(f);
-  }
 
  private:
   // In the order in which they know each other.

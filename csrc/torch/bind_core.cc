@@ -4,8 +4,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include "core/space/arena.h"
 #include "core/simulate/simulator.h"
+#include "core/space/arena.h"
 #include "torch/cost.h"
 
 namespace py = pybind11;
@@ -17,6 +17,7 @@ py::dict to_dict(const Stats& stats) {
   d["budget_bytes"] = stats.budget;
   d["held_bytes"] = stats.held;
   d["peak_bytes"] = stats.peak;
+  d["needed_bytes"] = stats.needed;
   d["free_bytes"] = stats.free;
   d["largest_free_bytes"] = stats.largest_free;
   d["num_operators"] = stats.num_operators;
@@ -205,6 +206,32 @@ class TestArena {
   Value value_;
 };
 
+// A fence that a test passes.
+class TestFence {
+ public:
+  void pass() { passed_ = true; }
+  int num_waits() const { return num_waits_; }
+  // For the core, which owns its fences; the test keeps this one.
+  std::unique_ptr<Fence> view() {
+    class View final : public Fence {
+     public:
+      explicit View(TestFence& fence) : fence_(fence) {}
+      bool passed(bool wait) override {
+        fence_.num_waits_ += wait && !fence_.passed_;
+        return fence_.passed_ |= wait;
+      }
+
+     private:
+      TestFence& fence_;
+    };
+    return std::make_unique<View>(*this);
+  }
+
+ private:
+  bool passed_ = false;
+  int num_waits_ = 0;
+};
+
 }  // namespace
 
 void bind_core(py::module_& m) {
@@ -233,11 +260,10 @@ void bind_core(py::module_& m) {
              }
              return copy;
            })
-      .def(
-          "add",
-          [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
-            trace.entries.push_back({static_cast<EntryKind>(kind), storage, bytes, line, 0});
-          })
+      .def("add",
+           [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
+             trace.entries.push_back({static_cast<EntryKind>(kind), storage, bytes, line, 0});
+           })
       .def("line", [](const Trace& trace, size_t entry) { return trace.entries.at(entry).line; })
       .def("__len__", [](const Trace& trace) { return trace.entries.size(); });
 
@@ -275,30 +301,48 @@ void bind_core(py::module_& m) {
           },
           py::keep_alive<1, 2>())
       .def("stats", [](Simulator& simulator) { return to_dict(simulator.core().stats()); })
-      .def("shortage", [](Simulator& simulator,
-                          Bytes bytes) { return to_dict(simulator.core().shortage(bytes)); })
+      .def("shortage",
+           [](Simulator& simulator, Bytes bytes) {
+             return to_dict(simulator.core().space().shortage(bytes));
+           })
       .def("is_resident", [](Simulator& simulator,
                              int64_t id) { return simulator.storage(id)->value->is_resident(); })
       .def("is_root",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
-      .def("is_late",
-           [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->made_in_backward; })
+      .def("is_late", [](Simulator& simulator,
+                         int64_t id) { return simulator.storage(id)->value->made_in_backward; })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
       .def("cookie", &Simulator::cookie)
+      .def(
+          "free_after",
+          [](Simulator& simulator, int64_t id, TestFence& fence) {
+            simulator.free_after(id, fence.view());
+          },
+          py::keep_alive<1, 3>())
       .def("neighbourhood",
            [](Simulator& simulator, int64_t id, bool exact) {
-             return simulator.core().neighbourhood_cost(simulator.storage(id)->value, exact);
+             Scores& scores = simulator.core().scores();
+             const Value* value = simulator.storage(id)->value;
+             if (exact) return scores.exact_cost_of(value);
+             scores.join_pending();
+             return scores.sets_cost_of(value);
            })
       .def("blocks",
            [](Simulator& simulator) {
-             simulator.core().update_scores();
+             simulator.core().scores().bring_up_to_date();
              return list_blocks(simulator.core().arena().blocks());
            })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
       .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })
       .def("events",
            [](Simulator& simulator) { return events_as_array(simulator.core().events()); });
+
+  py::class_<TestFence>(m, "TestFence")
+      .def(py::init<>())
+      .def("pass_", &TestFence::pass)
+      .def_property_readonly("num_waits", &TestFence::num_waits);
+  m.def("policy_switches", &PolicyOptions::names);
 
   py::class_<TestArena>(m, "TestArena")
       .def(py::init<Bytes, Bytes, bool>(), py::arg("bytes"), py::arg("alignment"),

@@ -317,7 +317,7 @@ std::map<std::string, std::string> Engine::pinned_operators() {
 
 Shortage Engine::shortage(Bytes bytes) {
   const EngineLock guard(*this);
-  return core_.shortage(bytes);
+  return core_.space().shortage(bytes);
 }
 
 void Engine::start_recording(const Recorder::Options& options) {
@@ -375,7 +375,7 @@ std::vector<std::string> Engine::close() {
   sweep_externals();
   {
     const EngineLock guard(*this);
-    core_.for_each_block([&](const Block& block) {
+    core_.space().for_each_block([&](const Block& block) {
       if (block.is_free()) memory_->discard(block.offset, block.bytes);
     });
   }

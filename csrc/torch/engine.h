@@ -1,7 +1,7 @@
 // The adapter: makes the core's decisions happen to torch storages.
 //
-// Two locks: see Note [Lock order]. `mutex_` guards the core and is held for moments, never while an
-// operator runs. `materializer_` is held by the thread that replays, for as long as it takes, so
+// Two locks: see Note [Lock order]. `mutex_` guards the core and is held for moments, never while
+// an operator runs. `materializer_` is held by the thread that replays, for as long as it takes, so
 // that two threads never replay at once.
 #pragma once
 

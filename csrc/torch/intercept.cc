@@ -358,7 +358,7 @@ void Engine::begin(Call& call) {
       core_.is_quiet() && recorder_ == nullptr && !core_.events().enabled && !config_.paranoid;
   if (info.has_writes) {
     const bool make_root = in_step || info.writes_statistics || !call.understood;
-    const int64_t mark = core_.new_mark();
+    const int64_t mark = core_.graph().new_mark();
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
@@ -396,7 +396,7 @@ void Engine::begin(Call& call) {
   }
   running().origin = {info.id, call.source};
   core_.set_origin(running().origin);
-  call.begin_serial = core_.last_serial();
+  call.begin_serial = core_.graph().last_serial();
   try {
     core_.begin(call.operation, call.storages.data(), call.storages.size());
     if (call.refusal == kOtherStream) {

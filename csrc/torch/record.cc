@@ -283,7 +283,7 @@ void Engine::replay(FrozenCall& record, Storage** outputs) {
   std::vector<Storage*> scratch;                        // freed after the run
   std::unordered_map<const Value*, Storage*> copies;    // one, under however many names
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
-  const int64_t begin_serial = core_.last_serial();
+  const int64_t begin_serial = core_.graph().last_serial();
   auto clean_up = [&] {
     for (Storage* storage : scratch) core_.storage_died(storage);
   };

@@ -35,7 +35,7 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side) {
     graph_.recycle(value);
     throw;
   }
-  if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side);
+  if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side, space_.arena());
   space_.hold(value, bytes, side);
 }
 

@@ -8,10 +8,10 @@ namespace coop {
 // The last resort, in the order of what it costs. Other roots stay where they are.
 struct Compactor::Attempt {
   const char* name;
-  bool gradients = false;             // are moved together too
-  bool evict_others = false;          // all but what a backward pass made
-  bool unprotect_backward = false;    // which is evicted like everything else from now on
-  bool alternate = false;             // large results are placed at both ends in turn
+  bool gradients = false;           // are moved together too
+  bool evict_others = false;        // all but what a backward pass made
+  bool unprotect_backward = false;  // which is evicted like everything else from now on
+  bool alternate = false;           // large results are placed at both ends in turn
 };
 
 bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {

@@ -15,9 +15,9 @@ namespace coop {
 
 class Materializer {
  public:
-  Materializer(Graph& graph, Space& space, Scores& scores, Collector& collector,
-               Restorer& restorer, Compactor& compactor, Allocator& allocator, Mover& mover,
-               Faults& faults, Journal& journal)
+  Materializer(Graph& graph, Space& space, Scores& scores, Collector& collector, Restorer& restorer,
+               Compactor& compactor, Allocator& allocator, Mover& mover, Faults& faults,
+               Journal& journal)
       : graph_(graph),
         space_(space),
         scores_(scores),
@@ -35,8 +35,8 @@ class Materializer {
   // since the last of them came back.
   void make_resident(Value* const* values, size_t num_values);
 
-  // For a replay: a fresh storage that holds the content of `value`, which the recipe reads, and may
-  // be written: its own block if nothing else needs it, or a copy.
+  // For a replay: a fresh storage that holds the content of `value`, which the recipe reads, and
+  // may be written: its own block if nothing else needs it, or a copy.
   Storage* take_for_write(Value* value, const Recipe& recipe);
 
   // An operator is writing the storage in place, and somebody else needs its old content, or writes

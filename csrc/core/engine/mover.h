@@ -1,5 +1,5 @@
-// Moves blocks and copies bytes within the arena. What moves keeps its content, and the host and the
-// scores are told.
+// Moves blocks and copies bytes within the arena. What moves keeps its content, and the host and
+// the scores are told.
 #pragma once
 
 #include "core/host.h"

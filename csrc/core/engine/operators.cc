@@ -46,11 +46,11 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   journal_.clock += cost;
   ++journal_.stats.num_operators;
   journal_.stats.compute_cost += cost;
-  journal_.events.emit(EventKind::kOperator, 0, 0, 0, static_cast<int64_t>(cost), 0,
-                       journal_.clock, journal_.origin);
+  journal_.events.emit(EventKind::kOperator, 0, 0, 0, static_cast<int64_t>(cost), 0, journal_.clock,
+                       journal_.origin);
 
-  const bool keep = recipe != nullptr &&
-                    adopt(recipe, operation, inputs, num_inputs, fresh, num_fresh, cost);
+  const bool keep =
+      recipe != nullptr && adopt(recipe, operation, inputs, num_inputs, fresh, num_fresh, cost);
   const bool in_backward =
       keep && recipe->in_backward && options_.protect_backward && !journal_.in_optimizer();
   Bytes made = 0;

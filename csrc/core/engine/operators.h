@@ -13,8 +13,8 @@ namespace coop {
 class Operators {
  public:
   Operators(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
-            CopyCost& copy_cost, Collector& collector, Evictor& evictor,
-            Materializer& materializer, Writes& writes, QuietSteps& quiet_steps, Journal& journal)
+            CopyCost& copy_cost, Collector& collector, Evictor& evictor, Materializer& materializer,
+            Writes& writes, QuietSteps& quiet_steps, Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),

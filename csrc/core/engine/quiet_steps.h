@@ -1,5 +1,5 @@
-// Quiet steps: what is expected to fit gets no recipes (decision 0006). If it does not fit, what was
-// made so far may leave all the same: its bytes are saved.
+// Quiet steps: what is expected to fit gets no recipes (decision 0006). If it does not fit, what
+// was made so far may leave all the same: its bytes are saved.
 #pragma once
 
 #include "core/engine/restorer.h"

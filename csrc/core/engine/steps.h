@@ -10,7 +10,11 @@ namespace coop {
 class Steps {
  public:
   Steps(Graph& graph, Space& space, Writes& writes, QuietSteps& quiet_steps, Journal& journal)
-      : graph_(graph), space_(space), writes_(writes), quiet_steps_(quiet_steps), journal_(journal) {}
+      : graph_(graph),
+        space_(space),
+        writes_(writes),
+        quiet_steps_(quiet_steps),
+        journal_(journal) {}
 
   // An optimizer starts to write.
   void begin();

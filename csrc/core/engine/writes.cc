@@ -74,8 +74,8 @@ void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
   host_.restore(*storage);
 }
 
-// An operator may replace a storage's memory (resize_, or an `out=` of another size): the storage it
-// began with is dead then.
+// An operator may replace a storage's memory (resize_, or an `out=` of another size): the storage
+// it began with is dead then.
 void Writes::finish(std::vector<Write>& writes) {
   for (const Write& write : writes) {
     Storage* storage = write.storage;

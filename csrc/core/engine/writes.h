@@ -27,8 +27,8 @@ class Writes {
   void begin(std::vector<Write>& writes);
   // Decides each write's kind. Copies that it makes for them are attached, and added to `copies`.
   void prepare(std::vector<Write>& writes, std::vector<Value*>* copies);
-  // The operator ran, or failed. What others wrote or read meanwhile it cannot make a version of any
-  // more: that is a root.
+  // The operator ran, or failed. What others wrote or read meanwhile it cannot make a version of
+  // any more: that is a root.
   void settle(std::vector<Write>& writes);
   // The operator is done with what it wrote.
   void finish(std::vector<Write>& writes);

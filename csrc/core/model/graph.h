@@ -51,7 +51,8 @@ class Graph {
   // The values of live storages that have a recipe, oldest first.
   Value* first_recomputable() const { return first_recomputable_; }
 
-  // --- locks: not to be moved or evicted while an operator runs -----------------------------------
+  // --- locks: not to be moved or evicted while an operator runs
+  // -----------------------------------
   void lock(Value* value) {
     if (value->locks++ > 0) return;
     value->lock_index = static_cast<int32_t>(locked_.size());

@@ -34,8 +34,8 @@ struct alignas(64) Recipe {
   Recipe* next = nullptr;
   int32_t num_live_outputs = 0;
   Origin origin;
-  bool in_backward = false;  // the operator ran in a backward pass
-  bool is_unsaved = false;   // SavedBytes that it does not have yet
+  bool in_backward = false;       // the operator ran in a backward pass
+  bool is_unsaved = false;        // SavedBytes that it does not have yet
   FixedArray<Value*, 4> outputs;  // null where that output died, or is a root
   FixedArray<Edge, 8> inputs;
   Cost cost = 0;

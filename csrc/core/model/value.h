@@ -28,13 +28,13 @@ struct alignas(64) Storage {
   Bytes bytes = 0;         // as asked for
   const char* keep_reason = nullptr;
   const char* lasting_reason = nullptr;  // of what keeps it for good
-  uint32_t keeps = 0;         // not to be evicted until unkept
-  uint32_t lasting_keeps = 0; // of them, those that unkeep() does not undo
-  uint32_t writers = 0;       // running operators that write it: they outlive its death
-  bool dead = false;          // it died while one of them ran
-  bool exposed = false;       // its memory is shared with others, who may write it unseen
-  bool in_place = false;      // one of them makes its content the next version, where it is
-  bool contended = false;     // several of them ran at once: there is no telling what was made how
+  uint32_t keeps = 0;                    // not to be evicted until unkept
+  uint32_t lasting_keeps = 0;            // of them, those that unkeep() does not undo
+  uint32_t writers = 0;                  // running operators that write it: they outlive its death
+  bool dead = false;                     // it died while one of them ran
+  bool exposed = false;    // its memory is shared with others, who may write it unseen
+  bool in_place = false;   // one of them makes its content the next version, where it is
+  bool contended = false;  // several of them ran at once: there is no telling what was made how
 };
 static_assert(sizeof(Storage) == 64, "one cache line");
 
@@ -81,9 +81,9 @@ struct alignas(64) Value {
   bool made_quietly = false;       // a root, because it was made in a quiet step
 
   // With that one, what an operator that reads or makes it touches.
-  Storage* storage = nullptr;  // null once the storage died or was written again
-  Recipe* recipe = nullptr;    // null: a root, or a temporary of the running operator
-  Edge* users = nullptr;       // inputs of live recipes that read it
+  Storage* storage = nullptr;              // null once the storage died or was written again
+  Recipe* recipe = nullptr;                // null: a root, or a temporary of the running operator
+  Edge* users = nullptr;                   // inputs of live recipes that read it
   Value* previous_recomputable = nullptr;  // list of the values of live storages with a recipe
   Value* next_recomputable = nullptr;
   Arena* arena = nullptr;  // where its block lies: the arena, or an extent of the small area;

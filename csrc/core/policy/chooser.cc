@@ -32,8 +32,8 @@ Plan Chooser::choose(Bytes bytes) {
 Plan Chooser::search(Bytes bytes) {
   scores_.bring_up_to_date();
   find_locked();
-  const Situation now{bytes,           journal_.clock, host_.may_move(), space_.blocks(), scores_,
-                      copy_cost_, memory_.locked};
+  const Situation now{bytes,   journal_.clock, host_.may_move(), space_.blocks(),
+                      scores_, copy_cost_,     memory_.locked};
   Plan plan = policy_->choose(now, memory_);
   journal_.stats.searched_blocks += plan.num_looked;
   if (plan.runners_up) runners_up_.keep(std::move(*plan.runners_up));
@@ -99,8 +99,7 @@ Window Chooser::rescored(const RankedWindow& ranked, Bytes bytes, Bytes* room,
                          int64_t* num_looked) const {
   auto score_of = [&](Value* value) {
     COOP_DEBUG_ASSERT(value->can_leave());
-    return static_cast<uint64_t>(
-        score(scores_.cost_of(value), value->last_access, journal_.clock));
+    return static_cast<uint64_t>(score(scores_.cost_of(value), value->last_access, journal_.clock));
   };
   // Most are one block, which need not be looked for.
   Value* only = ranked.only;

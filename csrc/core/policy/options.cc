@@ -51,8 +51,7 @@ PolicyOptions PolicyOptions::named(const std::string& name) {
   if (name == "coop-paper") return coop_as_published();
   if (name == "dtr") return dtr();
   if (name == "dte") return dte();
-  throw std::invalid_argument("unknown policy '" + name +
-                              "'; choose coop, coop-paper, dtr or dte");
+  throw std::invalid_argument("unknown policy '" + name + "'; choose coop, coop-paper, dtr or dte");
 }
 
 PolicyOptions PolicyOptions::without_window() const {

@@ -1,5 +1,5 @@
-// A policy looks at the blocks and what they cost, and decides. It changes nothing: the plan that it
-// returns is carried out by the evictor. To add one: docs/extending.md.
+// A policy looks at the blocks and what they cost, and decides. It changes nothing: the plan that
+// it returns is carried out by the evictor. To add one: docs/extending.md.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ namespace coop {
 
 // What to do for a request: evict some values of a window, and move the others to its low end.
 struct Plan {
-  Window window;               // empty: nothing helps
-  std::vector<Value*> evict;   // in order of their addresses
-  std::vector<Value*> move;    // likewise
-  int64_t num_looked = 0;      // blocks that were looked at again, after a search for a window
+  Window window;              // empty: nothing helps
+  std::vector<Value*> evict;  // in order of their addresses
+  std::vector<Value*> move;   // likewise
+  int64_t num_looked = 0;     // blocks that were looked at again, after a search for a window
   std::optional<RunnersUp> runners_up;  // other windows, if the search remembers any
 
   bool empty() const { return window.empty(); }
@@ -28,7 +28,7 @@ struct Plan {
 
 // What a policy may look at. The scores are up to date.
 struct Situation {
-  Bytes bytes;    // that have to fit
+  Bytes bytes;  // that have to fit
   double clock;
   bool may_move;  // whether the host allows to move values now
   const BlockMap& blocks;

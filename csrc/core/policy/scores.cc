@@ -301,6 +301,10 @@ Cost Scores::sets_cost_of(const Value* value) const {
   return value->cost + adjacent_sets_cost(value);
 }
 
+Cost Scores::exact_cost_of(const Value* value) const {
+  return exact_neighbourhood_cost(value, graph_.new_mark());
+}
+
 // Of the sets adjacent to it that were not seen in this round, as the graph says.
 Cost Scores::adjacent_sets_cost(const Value* value) const {
   Cost sum = 0;

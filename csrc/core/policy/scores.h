@@ -1,6 +1,6 @@
-// What it would cost to evict a value: its own cost, and that of the sets of evicted values adjacent
-// to it. Costs change with every eviction and every replay, and are read by searches only, so they
-// are put on the blocks before a search (bring_up_to_date).
+// What it would cost to evict a value: its own cost, and that of the sets of evicted values
+// adjacent to it. Costs change with every eviction and every replay, and are read by searches only,
+// so they are put on the blocks before a search (bring_up_to_date).
 //
 // Invariants:
 //   a value that cannot leave is a barrier at all times; that it can is told before a search
@@ -34,8 +34,9 @@ class Scores {
   Scores(const Scores&) = delete;
   Scores& operator=(const Scores&) = delete;
 
-  // --- what the others tell it --------------------------------------------------------------------
-  // The value has no bytes from now on, but has a way back.
+  // --- what the others tell it
+  // -------------------------------------------------------------------- The value has no bytes
+  // from now on, but has a way back.
   void on_evicted(Value* value);
   // It has bytes again, or is about to be destroyed.
   void on_restored(Value* value);
@@ -61,21 +62,24 @@ class Scores {
   // when there is none.
   bool stop_protecting_backward();
 
-  // --- before a search ----------------------------------------------------------------------------
-  // Evicted values have their sets.
+  // --- before a search
+  // ---------------------------------------------------------------------------- Evicted values
+  // have their sets.
   void join_pending();
   // And barriers are known, and what the blocks of marked values cost, but not adjacent ones.
   void update_marked_blocks();
   // And so is what every block costs.
   void bring_up_to_date();
 
-  // --- what a search asks ---------------------------------------------------------------------------
-  // As the graph says now; its block need not be up to date, but evicted values have their sets.
+  // --- what a search asks
+  // --------------------------------------------------------------------------- As the graph says
+  // now; its block need not be up to date, but evicted values have their sets.
   Cost cost_of(Value* value) const;
-  // The same by walking the graph for the sets.
+  // The same by walking the graph for the sets; and for everything (see neighbours.h), for tests.
   Cost sets_cost_of(const Value* value) const;
-  // To bring back several values, a set once, whatever else is adjacent to it: begin_sum(), and then
-  // each is added.
+  Cost exact_cost_of(const Value* value) const;
+  // To bring back several values, a set once, whatever else is adjacent to it: begin_sum(), and
+  // then each is added.
   void begin_sum() const { neighbourhoods_.begin_round(); }
   Cost add_to_sum(Cost sum, const Value* value) const;
   // Of a block that is moved, not evicted. To copy it takes no longer than it took to make it.

@@ -50,13 +50,7 @@ Window find_cheapest(const SearchCosts& search_costs, Bytes bytes, bool excess, 
   size_t high = 0;
   Bytes room = 0;
   uint64_t total = 0;
-  for (int c = 0; c < blocks.num_chunks(); ++c) {
-    const BlockMap::Chunk& chunk = blocks.chunk(c);
-    if (chunk.num_candidates == 0) {
-      low = high = 0;
-      continue;
-    }
-    const Cost* costs = reader.chunk(c);
+  auto scan = [&](const BlockMap::Chunk& chunk, const auto& costs) __attribute__((always_inline)) {
     // On their own, so that the compiler divides for several blocks at once.
     double scores[BlockMap::kChunkBlocks];
     for (int i = 0; i < chunk.count; ++i) {
@@ -83,6 +77,20 @@ Window find_cheapest(const SearchCosts& search_costs, Bytes bytes, bool excess, 
         continue;
       best_key = key;
       best = {begin.offset, end, total - begin.total};
+    }
+  };
+  for (int c = 0; c < blocks.num_chunks(); ++c) {
+    const BlockMap::Chunk& chunk = blocks.chunk(c);
+    if (chunk.num_candidates == 0) {
+      low = high = 0;
+      continue;
+    }
+    // Compiled twice: costs that lie in the chunk need no register of their own.
+    const Cost* costs = reader.chunk(c);
+    if (costs == chunk.costs) [[likely]] {
+      scan(chunk, chunk.costs);
+    } else {
+      scan(chunk, costs);
     }
   }
   return best;

@@ -47,8 +47,8 @@ struct SearchMemory {
 Window find_cheapest_window(const SearchCosts& costs, Bytes bytes, bool excess, bool rank,
                             SearchMemory& memory);
 
-// The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the free
-// bytes beside it count as its own, DTE. Ties go to the lowest address.
+// The block with the smallest cost / (bytes * staleness), DTR; with `count_free_neighbours` the
+// free bytes beside it count as its own, DTE. Ties go to the lowest address.
 Window find_cheapest_value(const SearchCosts& costs, bool count_free_neighbours);
 
 }  // namespace coop

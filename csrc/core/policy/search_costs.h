@@ -1,6 +1,6 @@
 // What the blocks cost in one search. The map is only read: what differs from it (locked blocks are
-// barriers, costs are capped, expensive values are moved) is put into a copy of a chunk's costs when
-// the search comes to that chunk. A chunk in which nothing differs is read where it is.
+// barriers, costs are capped, expensive values are moved) is put into a copy of a chunk's costs
+// when the search comes to that chunk. A chunk in which nothing differs is read where it is.
 #pragma once
 
 #include <limits>

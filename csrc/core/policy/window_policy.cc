@@ -64,8 +64,8 @@ Plan WindowPolicy::choose(const Situation& now, SearchMemory& memory) const {
 
 // Even the cheapest window costs more to recompute than it has been idle. What is adjacent to a
 // value is then a large set, the same one for most values, and a set says more than it should: its
-// members are not all needed to recompute the value, nor were they all evicted at once. So it counts
-// for no more than a multiple of the value's own cost.
+// members are not all needed to recompute the value, nor were they all evicted at once. So it
+// counts for no more than a multiple of the value's own cost.
 Window WindowPolicy::search_with_capped_costs(const Situation& now, bool rank, SearchCosts& costs,
                                               SearchMemory& memory) const {
   constexpr Cost kMostInflation = 128;

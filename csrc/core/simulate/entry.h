@@ -13,21 +13,21 @@ namespace coop {
 
 // The numbers are coop/trace.py's too.
 enum class EntryKind : uint8_t {
-  kOperator = 0,       // ran from begin to commit: Trace::operators[operator_index]
-  kRoot = 1,           // storage, bytes: was allocated outside of any operator
-  kFree = 2,           // storage: its last tensor is gone
-  kKeep = 3,           // storage: not to be evicted
-  kUnkeep = 4,         // storage
-  kEvict = 5,          // storage
-  kMaterialize = 6,    // storage
-  kBeginStep = 7,      // an optimizer starts to write
-  kEndStep = 8,        // and has ended: a boundary
-  kGradient = 9,       // storage: was stored as a gradient
-  kExternal = 10,      // storage, bytes: memory that is not the arena's
-  kExpose = 11,        // storage: others share its memory from now on
-  kEndStepInside = 12, // an optimizer has ended inside a backward pass
-  kUnseenWrite = 13,   // storage: is about to be written without an operator
-  kLeaf = 14,          // storage: a leaf whose gradient was stored
+  kOperator = 0,        // ran from begin to commit: Trace::operators[operator_index]
+  kRoot = 1,            // storage, bytes: was allocated outside of any operator
+  kFree = 2,            // storage: its last tensor is gone
+  kKeep = 3,            // storage: not to be evicted
+  kUnkeep = 4,          // storage
+  kEvict = 5,           // storage
+  kMaterialize = 6,     // storage
+  kBeginStep = 7,       // an optimizer starts to write
+  kEndStep = 8,         // and has ended: a boundary
+  kGradient = 9,        // storage: was stored as a gradient
+  kExternal = 10,       // storage, bytes: memory that is not the arena's
+  kExpose = 11,         // storage: others share its memory from now on
+  kEndStepInside = 12,  // an optimizer has ended inside a backward pass
+  kUnseenWrite = 13,    // storage: is about to be written without an operator
+  kLeaf = 14,           // storage: a leaf whose gradient was stored
 };
 
 struct Entry {
@@ -56,8 +56,8 @@ struct OperatorEntry {
   double flops = 0;
   double moved_bytes = 0;
   bool half = false;
-  bool backward = true;          // it may run in a backward pass, or in an optimizer
-  std::vector<int64_t> inputs;   // written ones included
+  bool backward = true;         // it may run in a backward pass, or in an optimizer
+  std::vector<int64_t> inputs;  // written ones included
   std::vector<int64_t> outputs;
   std::vector<Bytes> output_bytes;
   std::vector<int64_t> writes;      // a subset of the inputs

@@ -228,8 +228,7 @@ SavedBytes* Simulator::new_saved_bytes(const Value& value) {
 
 void Simulator::apply(const Trace& trace, const Entry& entry) {
   // Operators say so themselves.
-  moves_gradients_ = entry.kind == EntryKind::kGradient ||
-                     entry.kind == EntryKind::kLeaf ||
+  moves_gradients_ = entry.kind == EntryKind::kGradient || entry.kind == EntryKind::kLeaf ||
                      entry.kind == EntryKind::kEndStepInside;
   switch (entry.kind) {
     case EntryKind::kOperator:

@@ -67,6 +67,10 @@ class Arena {
   // seen from its side. That is not so with Fit::kBest, which may prefer a middle that is smaller.
   Bytes take_reach();
   Bytes reach() const { return end_ - begin_ - least_middle_; }
+  // Whether a block that was just placed lies on the other side, for want of room in the middle.
+  bool is_across(Bytes offset, Side side) const {
+    return fit_ == Fit::kFromEnds && (side == Side::kLeft) == (offset >= middle_);
+  }
   // As if the room in the middle had been smaller by so many bytes just now.
   void want_middle(Bytes bytes);
   // An offset that the room in the middle touches: left of it lies the left side.

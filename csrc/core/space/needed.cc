@@ -28,8 +28,8 @@ bool is_gathered(const Value* value, bool gradients) {
 void Needed::begin(Arena& arena) {
   if (is_on()) return;
   fold(arena);
-  arena_ = std::make_unique<Arena>(
-      0, kNoLimit, config_.alignment, config_.partition ? Fit::kFromEnds : Fit::kBest);
+  arena_ = std::make_unique<Arena>(0, kNoLimit, config_.alignment,
+                                   config_.partition ? Fit::kFromEnds : Fit::kBest);
   Value hole;
   std::vector<Bytes> holes;
   std::vector<Block> right;
@@ -68,15 +68,21 @@ void Needed::set_offset(const Value* value, Bytes offset) {
   offsets_[id] = offset;
 }
 
+// With more room it would have lain elsewhere, so what comes after it would, too.
+void Needed::depart(const Value* value, Arena& arena) {
+  begin(arena);
+  free(value);
+}
+
 void Needed::place(Value* value, Side side) {
-  const Side end = config_.partition ? side : Side::kLeft;
-  const Bytes offset = arena_->place(value, value->bytes, end);
+  const Bytes offset = arena_->place(value, value->bytes, end(side));
   COOP_ASSERT(offset != Arena::kNowhere);
   set_offset(value, offset);
 }
 
 // It did not fit; what the program would have done after that is not known.
 void Needed::refused(Value* value, Side side, Arena& arena) {
+  config_.budget = kNoLimit;  // this one has not passed
   begin(arena);
   place(value, side);
   free(value);
@@ -199,8 +205,7 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
   if (most_extents_ == 1) small_bytes = small.extents().front()->reach();
   Bytes result = kNoLimit;
   // No extent is larger than that of the largest budget.
-  const Bytes largest =
-      SmallArea::extent_bytes(kNoLimit, config_.small_bytes, config_.alignment);
+  const Bytes largest = SmallArea::extent_bytes(kNoLimit, config_.small_bytes, config_.alignment);
   if (config_.small_bytes <= 0 || small_bytes <= largest) {
     result = least_of(config_.alignment,
                       [&](Bytes budget) { return suffices(budget, others, small_bytes); });
@@ -211,7 +216,7 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
                       }));
   }
   // What has passed has passed.
-  return evicted || is_on() ? result : std::min(result, config_.budget);
+  return evicted ? result : std::min(result, config_.budget);
 }
 
 }  // namespace coop

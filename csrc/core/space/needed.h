@@ -1,9 +1,9 @@
 // The smallest budget in which a run would have passed without an eviction.
 //
-// As long as nothing is evicted the arena itself tells: what its two sides took together at most.
-// From the first eviction on, blocks are placed and freed a second time, in an arena without an
-// end, as the program asks for them and lets go of them: nothing is evicted, moved aside or
-// replayed there.
+// As long as everything fits between the two sides the arena itself tells: what they took together
+// at most. From the first block that does not, blocks are placed and freed a second time, in an
+// arena without an end, as the program asks for them and lets go of them: nothing is evicted, moved
+// aside or replayed there.
 //
 // In that budget the blocks lie as they would with no limit at all, so it is exact but for two
 // things. With a little less, a block that does not fit between the sides may still find a hole in
@@ -30,8 +30,9 @@ class Needed {
   void begin(Arena& arena);
 
   // What the program does. Values that only replays made are not known here, and passed over.
-  void placed(Value* value, Side side) {
+  void placed(Value* value, Side side, Arena& arena) {
     if (value->bytes > largest_) largest_ = value->bytes;
+    if (!is_on() && arena.is_across(value->offset, end(side))) depart(value, arena);
     if (is_on()) place(value, side);
   }
   void refused(Value* value, Side side, Arena& arena);
@@ -48,6 +49,8 @@ class Needed {
   Bytes bytes(const Arena& arena, const SmallArea& small, bool evicted) const;
 
  private:
+  Side end(Side side) const { return config_.partition ? side : Side::kLeft; }
+  void depart(const Value* value, Arena& arena);
   void place(Value* value, Side side);
   void free(const Value* value);
   void set_offset(const Value* value, Bytes offset);
@@ -60,7 +63,7 @@ class Needed {
   bool suffices_with_more(Bytes budget, Bytes others, Bytes small_bytes) const;
 
   Config config_;
-  std::unique_ptr<Arena> arena_;  // null: nothing was evicted yet
+  std::unique_ptr<Arena> arena_;  // null: not needed yet
   std::vector<Bytes> offsets_;    // in it, by Value::id
   int64_t num_extents_ = 0;
   Bytes extent_bytes_ = 0;

@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "core/simulator.h"
+#include "core/simulate/simulator.h"
 #include "input.h"
 
 namespace {

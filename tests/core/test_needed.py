@@ -1,0 +1,102 @@
+"""The smallest budget without an eviction, by hand: both sides, with the holes between blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.driver import Driver
+
+pytestmark = pytest.mark.debug_build
+UNIT = 64
+
+
+def core_of(units: int) -> Driver:
+    return Driver(units * UNIT)
+
+
+def needed(core: Driver) -> int:
+    return int(core.simulator.stats()["needed_bytes"]) // UNIT
+
+
+def held_at_most(core: Driver) -> int:
+    return int(core.simulator.stats()["peak_bytes"]) // UNIT
+
+
+def test_it_is_what_both_sides_take_together() -> None:
+    core = core_of(100)
+    core.root(1, 2 * UNIT)
+    core.op([], [(2, 3 * UNIT)], left=False)
+    assert needed(core) == 5
+    core.free(1)
+    core.op([], [(3, UNIT)], left=False)
+    assert needed(core) == 5
+
+
+def test_a_hole_that_is_too_small_for_what_comes_counts() -> None:
+    core = core_of(100)
+    for storage in (1, 2, 3):
+        core.root(storage, UNIT)
+    core.free(2)
+    core.root(4, 2 * UNIT)
+    assert (held_at_most(core), needed(core)) == (4, 5)
+    # What fits the hole does not.
+    core.root(5, UNIT)
+    assert (held_at_most(core), needed(core)) == (5, 5)
+
+
+@pytest.mark.parametrize("units", [6, 7, 8, 9, 100])
+def test_a_run_that_evicts_says_what_one_with_room_says(units: int) -> None:
+    core = core_of(units)
+    core.root(1, UNIT)
+    core.op([1], [(2, 2 * UNIT)])
+    core.op([2], [(3, 2 * UNIT)], left=False)
+    core.op([3], [(4, 2 * UNIT)])
+    core.op([4], [(5, UNIT)], left=False)
+    core.free(4)
+    # What is brought back is not asked for again.
+    core.op([2, 3, 5], [(6, UNIT)])
+    assert needed(core) == 8
+    assert (core.simulator.stats()["num_evictions"] == 0) == (units >= 8)
+
+
+def test_a_version_takes_the_place_of_the_one_before_and_leaves_it() -> None:
+    core = core_of(4)
+    core.root(1, UNIT)
+    core.op([1], [(2, UNIT)])
+    core.op([1], [(3, 2 * UNIT)])
+    core.evict(3)
+    core.op(writes=[2])
+    core.op(writes=[3])
+    assert needed(core) == 4
+    core.free(2)
+    core.free(3)
+    core.op([1], [(4, 3 * UNIT)])
+    assert needed(core) == 4
+
+
+def test_a_private_copy_counts_for_as_long_as_something_reads_it() -> None:
+    core = core_of(100)
+    core.root(1, 2 * UNIT)
+    core.op([1], [(2, 4 * UNIT)])
+    core.evict(2)
+    core.op(writes=[1])  # the old bytes are needed for 2
+    assert needed(core) == 8
+    core.free(2)
+    core.op([1], [(3, 6 * UNIT)])
+    assert needed(core) == 8
+
+
+def test_what_did_not_fit_counts() -> None:
+    core = core_of(4)
+    core.root(1, 3 * UNIT)
+    assert not core.root(2, 5 * UNIT)
+    assert needed(core) == 8
+
+
+def test_a_budget_that_was_enough_is_enough() -> None:
+    """Small values take extents, and how large those are depends on the budget."""
+    core = Driver(64 * 1024, small_bytes=256)
+    for storage in range(40):
+        core.root(storage, 256)
+    stats = core.simulator.stats()
+    assert stats["peak_bytes"] < stats["needed_bytes"] <= 64 * 1024
