@@ -50,7 +50,7 @@ _OPERATOR_KEYS: Final = frozenset(
         "backward",
     )
 )  # fmt: skip
-# Kinds of entry as csrc/core/simulator.h numbers them (TraceEntry::Kind).
+# Kinds of entry as csrc/core/simulate/entry.h numbers them (EntryKind).
 _ROOT, _FREE, _PIN, _UNPIN, _EVICT, _MATERIALIZE, _BEGIN_STEP, _END_STEP, _MAKE_ROOT = range(1, 10)
 _EXTERNAL, _EXPOSE, _END_STEP_INSIDE, _UNSEEN_WRITE, _LEAF = range(10, 15)
 # Entries that name one living storage and nothing else.
