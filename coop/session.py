@@ -396,7 +396,11 @@ def pin(tensor: Tensor) -> Tensor:
 
 
 def unpin(tensor: Tensor) -> Tensor:
-    """Undo all pins of the tensor. Returns the tensor."""
+    """Undo all `pin`s of the tensor. Returns the tensor.
+
+    What stays for the sake of others (its address was asked for, its memory is shared with an
+    array, another stream uses it) still stays.
+    """
     _engine_of(tensor).unpin(tensor)
     return tensor
 

@@ -8,8 +8,8 @@
 namespace coop {
 
 // Whoever draws from a generator as an operator holds this, so that the state that was captured is
-// the one it drew from, and nobody draws from one that a replay has put back. Generators share a few
-// locks.
+// the one it drew from, and nobody draws from one that a replay has put back. Generators share a
+// few locks.
 class DrawLock {
  public:
   explicit DrawLock(const at::Generator& generator);

@@ -87,8 +87,8 @@ constexpr std::array kBackends = {
     Row{"HPUBit", Verdict::kHeld, "a device's"},
     Row{"VEBit", Verdict::kHeld, "a device's"},
     Row{"LazyBit", Verdict::kHeld, "a device's"},
-    Row{"MTIABit", Verdict::kHeld, "a device's"},
-    Row{"MAIABit", Verdict::kHeld, "a device's"},
+    Row{"MTIA", Verdict::kHeld, "a device's"},  // torch's names of these two have no "Bit"
+    Row{"MAIA", Verdict::kHeld, "a device's"},
     Row{"PrivateUse1Bit", Verdict::kHeld, "a device's"},
     Row{"PrivateUse2Bit", Verdict::kHeld, "a device's"},
     Row{"PrivateUse3Bit", Verdict::kHeld, "a device's"},
@@ -151,8 +151,8 @@ void for_each_part(const at::Tensor& tensor, c10::function_ref<void(const at::Te
       visit(channels->scales());
       visit(channels->zero_points());
     }
-  } else if (const auto* nested = dynamic_cast<const at::native::NestedTensorImpl*>(
-                 tensor.unsafeGetTensorImpl())) {
+  } else if (const auto* nested =
+                 dynamic_cast<const at::native::NestedTensorImpl*>(tensor.unsafeGetTensorImpl())) {
     visit(nested->get_nested_sizes());
     visit(nested->get_nested_strides());
     visit(nested->get_storage_offsets());
@@ -163,8 +163,8 @@ std::vector<KindRow> tensor_kinds() {
   std::vector<KindRow> rows;
   for_each_key([&](c10::DispatchKeySet key, const Row* row, const char* name, bool backend) {
     const bool replayed = (key.raw_repr() & ~kUnderstood.replayed.raw_repr()) == 0;
-    rows.push_back({name, backend, row != nullptr, replayed,
-                    row == nullptr ? "" : std::string(row->state)});
+    rows.push_back(
+        {name, backend, row != nullptr, replayed, row == nullptr ? "" : std::string(row->state)});
   });
   return rows;
 }

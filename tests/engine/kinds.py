@@ -76,7 +76,10 @@ def use_quantized(q: Tensor) -> Results:
 
 
 def use_channels(q: Tensor) -> Results:
-    return [q.dequantize(), q.int_repr(), q.clone().dequantize(), q.q_per_channel_scales() * 2]
+    results = [q.dequantize(), q.int_repr(), q.q_per_channel_scales() * 2]
+    if q.qscheme() == torch.per_channel_affine:  # torch copies no other
+        results.append(q.clone().dequantize())
+    return results
 
 
 def write_quantized(q: Tensor) -> Results:
@@ -87,7 +90,8 @@ def write_quantized(q: Tensor) -> Results:
 
 def use_sparse(s: Tensor) -> Results:
     dense = torch.arange(64.0).view(8, 8)
-    return [s.to_dense(), s @ dense, (s * 2).to_dense()]
+    products = [] if s.layout == torch.sparse_bsc else [s @ dense]  # torch has none of that
+    return [s.to_dense(), (s * 2).to_dense(), *products]
 
 
 def write_sparse(s: Tensor) -> Results:
@@ -209,9 +213,17 @@ KINDS = [
     Kind("complex", complex_of, use_complex),
     Kind("conjugate", lambda x, y: complex_of(x, y).conj(), use_complex),
     Kind("negative", lambda x, y: complex_of(x, y).conj().imag, use_strided),
-    Kind("conjugate and negative", lambda x, y: torch._neg_view(complex_of(x, y).conj()), use_complex),
+    Kind(
+        "conjugate and negative",
+        lambda x, y: torch._neg_view(complex_of(x, y).conj()),
+        use_complex,
+    ),
     Kind("complex seen as real", lambda x, y: torch.view_as_real(complex_of(x, y)), use_strided),
-    Kind("real seen as complex", lambda x, y: torch.view_as_complex((x * y).view(8, 4, 2)), use_strided),
+    Kind(
+        "real seen as complex",
+        lambda x, y: torch.view_as_complex((x * y).view(8, 4, 2)),
+        use_strided,
+    ),
     Kind("sparse", lambda x, y: (x * (y > 0)).to_sparse(), use_sparse),
     Kind("sparse, written", lambda x, y: (x * (y > 0)).to_sparse(), write_sparse),
     *(
@@ -220,7 +232,11 @@ KINDS = [
     ),
     Kind("sparse csr, written", compressed(torch.sparse_csr), write_sparse),
     Kind("nested", lambda x, y: torch.nested.as_nested_tensor([x * 2, y[:3] + 1]), use_nested),
-    Kind("nested, written", lambda x, y: torch.nested.as_nested_tensor([x * 2, y[:3] + 1]), write_nested),
+    Kind(
+        "nested, written",
+        lambda x, y: torch.nested.as_nested_tensor([x * 2, y[:3] + 1]),
+        write_nested,
+    ),
     Kind(
         "jagged",
         lambda x, y: torch.nested.as_nested_tensor([x * 2, y[:3] + 1], layout=torch.jagged),

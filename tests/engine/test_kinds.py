@@ -66,12 +66,14 @@ def tensors_of_all_kinds() -> list[Tensor]:
     def look(tensor: Tensor) -> list[Tensor]:
         found.append(tensor)
         seen.update(keys_of(tensor))
-        return [tensor * 1]
+        return [tensor.clone()]
 
     seen: set[str] = set()
     for kind in KINDS:
         if kind.inside is None:
-            look(kind.make(*inputs()))
+            tensor = kind.make(*inputs())
+            found.append(tensor)
+            seen.update(keys_of(tensor))
         else:
             kind.inside(look, *inputs())
     tensors_of_all_kinds.keys = seen  # type: ignore[attr-defined]
