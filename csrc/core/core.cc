@@ -158,6 +158,7 @@ std::vector<Storage*> Core::evicted_storages() const {
 }
 
 void Core::grow(Bytes bytes) {
+  journal_.pace.end();
   space_.grow(bytes);
   config_.budget = space_.budget();
 }

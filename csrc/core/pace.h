@@ -28,6 +28,12 @@ class Pace {
     replay_before_ = replay;
   }
 
+  // What is replayed from now on is not a step's.
+  void end() {
+    noticed_ = true;
+    is_due_ = false;
+  }
+
   // Noticed, and nobody was told yet.
   bool is_due() const { return is_due_; }
   void told() { is_due_ = false; }
