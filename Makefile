@@ -99,7 +99,7 @@ no-growth: build  ## train for 10,000 steps and see that nothing grows
 # The core alone, which needs no torch: its fuzz drivers with random bytes, on any compiler.
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 DRIVER_FLAGS := $(SANITIZERS) -fsanitize=float-cast-overflow,float-divide-by-zero -std=c++20 -O1 -g -DCOOP_DEBUG=1 -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror -Icsrc
-DRIVER_SOURCES := $(wildcard csrc/core/*.cc csrc/core/*.h) tests/core/native/input.h
+DRIVER_SOURCES := $(wildcard csrc/core/*.cc csrc/core/*.h csrc/core/*/*.cc csrc/core/*/*.h) tests/core/native/input.h
 SEQUENCES ?= 2000
 sanitize: build/sanitize/arena build/sanitize/core  ## run the core's fuzz drivers under ASan and UBSan
 	build/sanitize/arena 1 $(SEQUENCES)
@@ -151,7 +151,7 @@ lint: venv  ## check formatting, style and types
 # Needs clang-tidy (Debian: clang-tidy). TIDY="$(wildcard csrc/torch/*.cc)" looks at the adapter,
 # whose headers of torch take a minute a file.
 CLANG_TIDY ?= clang-tidy
-TIDY ?= $(wildcard csrc/core/*.cc)
+TIDY ?= $(wildcard csrc/core/*.cc csrc/core/*/*.cc)
 TIDY_TORCH = $(shell $(PY) -c 'import sysconfig; from torch.utils import cpp_extension as c; print(*(f"-isystem{d}" for d in [*c.include_paths(), sysconfig.get_path("include")]))')
 tidy:  ## look for likely errors in the core, with clang-tidy
 	@mkdir -p build && for source in $(TIDY); do echo "$$source"; \
@@ -168,7 +168,7 @@ format: venv  ## format Python and C++
 
 bench-core: build/bench-core  ## time the arena and the search, as ratios
 	build/bench-core
-build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*)
+build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*.cc csrc/core/*.h csrc/core/*/*.cc csrc/core/*/*.h)
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O3 -Wall -Wextra -Werror -Icsrc $(filter %.cc,$^) -o $@
 

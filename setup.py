@@ -87,7 +87,7 @@ def files(*patterns: str) -> list[str]:
 
 
 def extension() -> Extension:
-    sources = ["csrc/core/*.cc", "csrc/torch/*.cc", *(["csrc/cuda/*.cc"] if CUDA else [])]
+    sources = ["csrc/core/**/*.cc", "csrc/torch/*.cc", *(["csrc/cuda/*.cc"] if CUDA else [])]
     ext = cpp_extension.CppExtension(
         name="coop._C_debug" if DEBUG else "coop._C",
         sources=files(*sources),

@@ -1,7 +1,7 @@
 // Times the arena and the search of csrc/core, as ratios within one run: `make bench-core`.
 //
-//   search per block   cheapest_window over n blocks, n from 1,000 to 100,000: flat means linear
-//   runners-up         the same with the windows besides the cheapest one, which it keeps
+//   search per block   find_cheapest_window over n blocks, n from 1,000 to 100,000: flat means
+//   linear runners-up         the same with the windows besides the cheapest one, which it keeps
 //   search / sum       the same search against a plain sum of one number per block
 //   arena / malloc     place + free against glibc malloc + free, the same sequence of sizes
 //
@@ -15,9 +15,10 @@
 #include <random>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/graph.h"
-#include "core/policy.h"
+#include "core/model/value.h"
+#include "core/policy/runners_up.h"
+#include "core/policy/search.h"
+#include "core/space/arena.h"
 
 namespace {
 
@@ -95,20 +96,25 @@ void bench_search() {
   for (const int64_t blocks : {1000, 3000, 10000, 30000, 100000}) {
     std::mt19937_64 random(7);
     Layout layout(blocks, random);
-    coop::Search search;
-    coop::Search remembering(/*remembers=*/true);
+    const Bytes bytes = Bytes{4} << 20;
+    coop::SearchMemory memory;
+    auto search = [&](double clock, bool rank) {
+      const coop::SearchCosts costs(layout.arena.blocks(), clock, memory.locked);
+      const coop::Window best = find_cheapest_window(costs, bytes, /*excess=*/true, rank, memory);
+      if (rank) keep(rank_runners_up(bytes, best, memory));
+      return best;
+    };
     double clock = 2e9;
     const int repeats = static_cast<int>(std::max<int64_t>(1, 200000 / blocks));
     const auto count = static_cast<double>(layout.arena.blocks().size()) * repeats;
-    const Bytes bytes = Bytes{4} << 20;
     const double searched = median_ns([&] {
       for (int i = 0; i < repeats; ++i) {
-        keep(search.cheapest_window(layout.arena.blocks(), bytes, ++clock, true));
+        keep(search(++clock, /*rank=*/false));
       }
     });
     const double remembered = median_ns([&] {
       for (int i = 0; i < repeats; ++i) {
-        keep(remembering.cheapest_window(layout.arena.blocks(), bytes, ++clock, true));
+        keep(search(++clock, /*rank=*/true));
       }
     });
     const double summed = median_ns([&] {

@@ -23,9 +23,9 @@ class EventKind(enum.IntEnum):
     OPERATOR = 6
     ROOT = 7
     HAND_OVER = 8
-    RECORD = 9
-    PIN = 10
-    UNPIN = 11
+    RECIPE = 9
+    KEEP = 10
+    UNKEEP = 11
 
 
 EVENT_DTYPE: Final[np.dtype[np.void]] = _C.event_dtype()

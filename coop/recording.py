@@ -64,7 +64,7 @@ class Recording:
     events: npt.NDArray[Any]  # of coop.events.EVENT_DTYPE
     operator_names: list[str]  # by Event.op
     sources: list[SourceLine]  # by Event.source; the first stands for "not known"
-    keep_reasons: list[str]  # by the amount of a PIN event
+    keep_reasons: list[str]  # by the amount of a KEEP event
     num_dropped: int  # events that came after the log was full
     stats: dict[str, float]  # of the whole session
     policy: str

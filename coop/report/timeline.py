@@ -133,8 +133,8 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     same_block = np.zeros(len(changes), dtype=bool)
     same_block[:-1] = (offset[1:] == offset[:-1]) & (what[1:] != kind.ALLOCATE)
     begins = (what != kind.FREE) & (what != kind.EVICT)
-    records = _records(events)
-    has_record = np.isin(events["value"][changes], records["value"])
+    recipes = _recipes(events)
+    has_recipe = np.isin(events["value"][changes], recipes["value"])
 
     # When the operator, or the replay, that ran at the time was done.
     finishes = np.flatnonzero(_is_kind(events, kind.OPERATOR, kind.REPLAY))
@@ -144,7 +144,7 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     # A replay computes into a new value that is handed over at its end: one life, not two.
     merges = np.zeros(len(changes), dtype=bool)
     merges[:-1] = (what[1:] == kind.HAND_OVER) & (changes[1:] < finish[:-1])
-    merges &= same_block & begins & ~has_record
+    merges &= same_block & begins & ~has_recipe
     starts = np.ones(len(changes), dtype=bool)
     starts[1:] = ~merges[:-1]
     begun_by = np.maximum.accumulate(np.where(starts, np.arange(len(changes)), 0))
@@ -167,7 +167,7 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     value = events["value"][changes[rows]]
     detail = _last_allocate_detail(events, changes, what)[rows]
     is_root_event = what[rows] == kind.ROOT
-    is_recorded = has_record[rows] & ~is_root_event
+    is_recorded = has_recipe[rows] & ~is_root_event
     block_class = np.full(len(rows), BlockClass.ROOT, dtype=np.uint8)
     block_class[is_recorded & (detail == 0)] = BlockClass.EXPENSIVE
     block_class[is_recorded & (detail != 0)] = BlockClass.CHEAP
@@ -183,13 +183,13 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     recomputed = in_replay & (begun_by[rows] != rows)
     op, source = events["op"][first], events["source"][first]
     cost = np.zeros(len(rows))
-    if len(records):
-        record = records[np.minimum(np.searchsorted(records["value"], value), len(records) - 1)]
-        cost = np.where(is_recorded, record["amount"], 0)
+    if len(recipes):
+        recipe = recipes[np.minimum(np.searchsorted(recipes["value"], value), len(recipes) - 1)]
+        cost = np.where(is_recorded, recipe["amount"], 0)
         # Of a value that became a root: what made it, not what ran then.
-        made = is_root_event & has_record[rows]
-        op = np.where(made, record["op"], op)
-        source = np.where(made, record["source"], source)
+        made = is_root_event & has_recipe[rows]
+        op = np.where(made, recipe["op"], op)
+        source = np.where(made, recipe["source"], source)
     order = np.argsort(first, kind="stable")
     return Lives(
         begin_ns=begin,
@@ -208,10 +208,10 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     ).take(order)
 
 
-def _records(events: Array) -> Array:
-    """The RECORD events, in order of their values."""
-    records = events[events["kind"] == EventKind.RECORD]
-    in_order: Array = records[np.unique(records["value"], return_index=True)[1]]
+def _recipes(events: Array) -> Array:
+    """The RECIPE events, in order of their values."""
+    recipes = events[events["kind"] == EventKind.RECIPE]
+    in_order: Array = recipes[np.unique(recipes["value"], return_index=True)[1]]
     return in_order
 
 
@@ -239,7 +239,7 @@ def _life_numbers(value: Array, recomputed: Array, first: Array) -> Array:
 def _kept_lives(events: Array, changes: Array, rows: Array) -> Array:
     """Which lives were kept at some time."""
     kept = np.zeros(len(rows), dtype=bool)
-    keeps = np.flatnonzero(events["kind"] == EventKind.PIN)
+    keeps = np.flatnonzero(events["kind"] == EventKind.KEEP)
     if len(keeps) == 0 or len(rows) == 0:
         return kept
     # Order by (offset, position in the log): the life that is kept is the last that began.
@@ -331,15 +331,15 @@ def _most_recomputed(events: Array, recording: Recording, count: int = 10) -> li
 def _kept_rows(events: Array, recording: Recording) -> list[dict[str, Any]]:
     """Kept bytes by reason and operator: the most at one time, and at the end of the log."""
     marks = np.flatnonzero(
-        _is_kind(events, EventKind.PIN, EventKind.UNPIN, EventKind.FREE, EventKind.EVICT)
+        _is_kind(events, EventKind.KEEP, EventKind.UNKEEP, EventKind.FREE, EventKind.EVICT)
     )
     marks = marks[np.argsort(events["offset"][marks], kind="stable")]
-    offset, is_pin = events["offset"][marks], events["kind"][marks] == EventKind.PIN
+    offset, is_keep = events["offset"][marks], events["kind"][marks] == EventKind.KEEP
     # A block that is kept again stays kept for its first reason.
     again = np.zeros(len(marks), dtype=bool)
-    again[1:] = is_pin[1:] & is_pin[:-1] & (offset[1:] == offset[:-1])
-    marks, offset, is_pin = marks[~again], offset[~again], is_pin[~again]
-    begins = np.flatnonzero(is_pin)
+    again[1:] = is_keep[1:] & is_keep[:-1] & (offset[1:] == offset[:-1])
+    marks, offset, is_keep = marks[~again], offset[~again], is_keep[~again]
+    begins = np.flatnonzero(is_keep)
     following = np.minimum(begins + 1, max(len(marks) - 1, 0))
     has_end = (following > begins) & (offset[following] == offset[begins]) if len(begins) else []
     ends = np.where(has_end, marks[following], len(events)) if len(begins) else begins

@@ -22,9 +22,9 @@ enum class EventKind : uint8_t {
   kOperator = 6,  // an operator the program asked for; amount: cost in ns
   kRoot = 7,      // value became a root (offset, bytes)
   kHandOver = 8,  // the block at offset now holds `value`
-  kRecord = 9,    // value can be recomputed from now on (offset, bytes); amount: cost in ns
-  kPin = 10,      // value (offset, bytes); amount: index of the reason in EventLog::reasons
-  kUnpin = 11,    // value (offset, bytes)
+  kRecipe = 9,    // value can be recomputed from now on (offset, bytes); amount: cost in ns
+  kKeep = 10,     // value (offset, bytes); amount: index of the reason in EventLog::reasons
+  kUnkeep = 11,   // value (offset, bytes)
 };
 
 struct Event {
@@ -46,7 +46,7 @@ class EventLog {
   size_t limit = std::numeric_limits<size_t>::max();  // what comes after is counted, not kept
   int64_t num_dropped = 0;
   std::vector<Event> events;
-  std::vector<const char*> reasons;  // of pins
+  std::vector<const char*> reasons;  // why values are kept
 
   void emit(EventKind kind, int64_t value, Bytes offset, Bytes bytes, int64_t amount,
             uint8_t detail, double clock, Origin origin) {

@@ -4,7 +4,7 @@
 //   block    an address range of the arena: free, or held by one value
 //   storage  what tensors and their views share; its identity outlives its bytes
 //   value    immutable content of a storage between two writes
-//   record   how a value was made: an operator with its input values and its cost
+//   recipe   how a value is made again: an operator with its input values and its cost
 //   window   consecutive blocks, none of them a barrier, whose bytes cover a request
 #pragma once
 
@@ -13,6 +13,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/policy/options.h"
 
 namespace coop {
 
@@ -31,20 +33,15 @@ struct Origin {
   uint16_t source = 0;  // 0: not known
 };
 
-enum class Policy : uint8_t { kCoop, kDtr, kDte };
-
 struct Config {
   Bytes budget = 0;
   Bytes alignment = 64;
   Bytes small_bytes = 10 * 1024;  // values up to this size live in the small area
-  Policy policy = Policy::kCoop;
-  bool window = true;       // sliding window; off: greedy, one value at a time
+  PolicyOptions policy;
   bool partition = true;    // cheap and expensive values at opposite ends
   bool inplace = true;      // recomputable in-place; off: copy on write
-  bool excess = true;       // a window's bytes beyond those asked for are worth something
-  bool last_resort = true;  // what does not fit is tried again with its inputs moved together
-  int32_t quiet_after = 0;  // steps in a row without a search, after which nothing is recorded
-                            // until there is one; 0: never. Needs a host that saves.
+  int32_t quiet_after = 0;  // steps in a row without a search, after which operators get no
+                            // recipes until there is one; 0: never. Needs a host that saves.
 };
 
 // What an allocation that cannot be satisfied knows (Rule 15).
@@ -55,10 +52,10 @@ struct Shortage {
   Bytes largest_window = 0;     // the most consecutive bytes that eviction could free
   Bytes sufficient_budget = 0;  // a budget with which this very request would have passed
   Bytes root_bytes = 0;         // roots: parameters, gradients, optimizer state, inputs
-  Bytes pinned_bytes = 0;       // pinned by the user or because replay is not understood
+  Bytes kept_bytes = 0;         // kept by the user, or because replay is not understood
   Bytes locked_bytes = 0;       // in use by the operator, or by the replays it needs
   Bytes temporary_bytes = 0;    // workspaces and results of the running operator
-  std::vector<std::pair<std::string, Bytes>> pins;  // pinned bytes by reason
+  std::vector<std::pair<std::string, Bytes>> kept;  // kept bytes by reason
 };
 
 class OutOfBudget : public std::runtime_error {
@@ -93,7 +90,7 @@ struct Stats {
   int64_t num_steps = 0;
   Cost compute_cost = 0;  // operators the program asked for
   Cost replay_cost = 0;   // operators run again
-  int64_t num_records = 0;
+  int64_t num_recipes = 0;
   int64_t num_values = 0;
   int64_t num_blocks = 0;
 };

@@ -321,7 +321,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
       segment.requested_size = segment.allocated_size = segment.active_size =
           static_cast<size_t>(stats.held);
       segment.is_large = true;
-      target.core().for_each_block([&](const Block& block) {
+      target.core().space().for_each_block([&](const Block& block) {
         typename decltype(segment.blocks)::value_type entry;
         entry.size = entry.requested_size = static_cast<size_t>(block.bytes);
         entry.allocated = entry.active = !block.is_free();

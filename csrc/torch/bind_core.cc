@@ -4,20 +4,13 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include "core/arena.h"
-#include "core/simulator.h"
+#include "core/simulate/simulator.h"
+#include "core/space/arena.h"
 #include "torch/cost.h"
 
 namespace py = pybind11;
 
 namespace coop {
-
-Policy parse_policy(const std::string& name) {
-  if (name == "coop" || name == "coop-paper") return Policy::kCoop;
-  if (name == "dtr") return Policy::kDtr;
-  if (name == "dte") return Policy::kDte;
-  throw py::value_error("unknown policy '" + name + "'; choose coop, coop-paper, dtr or dte");
-}
 
 py::dict to_dict(const Stats& stats) {
   py::dict d;
@@ -46,7 +39,7 @@ py::dict to_dict(const Stats& stats) {
   d["num_steps"] = stats.num_steps;
   d["compute_ns"] = stats.compute_cost;
   d["replay_ns"] = stats.replay_cost;
-  d["num_records"] = stats.num_records;
+  d["num_records"] = stats.num_recipes;
   d["num_values"] = stats.num_values;
   d["num_blocks"] = stats.num_blocks;
   return d;
@@ -60,10 +53,10 @@ py::dict to_dict(const Shortage& shortage) {
   d["largest_window_bytes"] = shortage.largest_window;
   d["sufficient_budget_bytes"] = shortage.sufficient_budget;
   d["root_bytes"] = shortage.root_bytes;
-  d["pinned_bytes"] = shortage.pinned_bytes;
+  d["pinned_bytes"] = shortage.kept_bytes;
   d["locked_bytes"] = shortage.locked_bytes;
   d["temporary_bytes"] = shortage.temporary_bytes;
-  d["pins"] = shortage.pins;
+  d["pins"] = shortage.kept;
   return d;
 }
 
@@ -77,27 +70,27 @@ py::array events_as_array(const EventLog& log) {
 namespace {
 
 Config make_config(Bytes budget, const std::string& policy, bool window, bool partition,
-                   bool inplace, Bytes alignment, Bytes small_bytes, int32_t quiet_after) {
+                   bool inplace, Bytes alignment, Bytes small_bytes, int32_t quiet_after,
+                   const std::vector<std::string>& without) {
   if (alignment <= 0 || budget < alignment) {
     throw py::value_error("a budget of " + std::to_string(budget) +
                           " bytes is smaller than one block");
   }
   Config config;
   config.budget = budget;
-  config.policy = parse_policy(policy);
-  config.window = window;
+  config.policy = PolicyOptions::named(policy);
   config.partition = partition;
   config.inplace = inplace;
   config.alignment = alignment;
   config.small_bytes = small_bytes;
   config.quiet_after = quiet_after;
-  // MegEngine's DTE has a last resort of its own kind; the others are published without.
-  config.excess = policy == "coop";
-  config.last_resort = policy == "coop" || policy == "dte";
   // DTR and DTE as their authors run them.
-  if (config.policy != Policy::kCoop) {
-    config.window = config.partition = config.inplace = false;
+  if (!config.policy.is_window()) {
+    config.partition = config.inplace = false;
+  } else if (!window) {
+    config.policy = config.policy.without_window();
   }
+  for (const std::string& name : without) config.policy = config.policy.without(name);
   return config;
 }
 
@@ -109,7 +102,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
                   std::vector<std::pair<int64_t, Bytes>> roots, std::vector<int32_t> make_roots,
                   std::optional<bool> keep_old, double flops, double moved_bytes, bool half,
                   bool backward) {
-  TraceOperator& entry = trace.operators.emplace_back();
+  OperatorEntry& entry = trace.operators.emplace_back();
   entry.op = op;
   entry.cost = cost;
   entry.side = left ? Side::kLeft : Side::kRight;
@@ -131,7 +124,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
   entry.backward = backward;
   trace.tells_backward |= !backward;
   trace.entries.push_back(
-      {TraceEntry::Kind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
+      {EntryKind::kOperator, 0, 0, line, static_cast<int32_t>(trace.operators.size() - 1)});
 }
 
 py::dict result_dict(const SimulationResult& result) {
@@ -185,13 +178,15 @@ class TestArena {
     arena_.touch(position, last_access);
   }
   std::optional<std::tuple<Bytes, Bytes, uint64_t>> cheapest_window(Bytes bytes, double clock) {
-    const Window window = search_.cheapest_window(arena_.blocks(), bytes, clock, false);
+    const bool rank = arena_.blocks().size() >= Scores::kManyBlocks;
+    const Window window = find_cheapest_window(costs(clock), bytes, false, rank, memory_);
+    if (rank) runners_up_.keep(rank_runners_up(bytes, window, memory_));
     if (window.empty()) return std::nullopt;
     return std::make_tuple(window.begin, window.end, window.score);
   }
   std::vector<std::tuple<Bytes, Bytes, double>> runners_up(Bytes bytes) {
     std::vector<std::tuple<Bytes, Bytes, double>> result;
-    if (const RunnersUp* found = search_.runners_up(bytes)) {
+    if (const RunnersUp* found = runners_up_.find(bytes)) {
       for (const RankedWindow& each : found->windows) {
         result.emplace_back(each.begin, each.end, each.key);
       }
@@ -199,13 +194,42 @@ class TestArena {
     return result;
   }
   std::optional<Bytes> cheapest_block(bool count_free_neighbours, double clock) {
-    const Window window = search_.cheapest_block(arena_.blocks(), count_free_neighbours, clock);
+    const Window window = find_cheapest_value(costs(clock), count_free_neighbours);
     if (window.empty()) return std::nullopt;
     return window.begin;
   }
+  SearchCosts costs(double clock) const { return {arena_.blocks(), clock, memory_.locked}; }
+
   Arena arena_;
-  Search search_{/*remembers=*/true};
+  SearchMemory memory_;
+  RecentRunnersUp runners_up_;
   Value value_;
+};
+
+// A fence that a test passes.
+class TestFence {
+ public:
+  void pass() { passed_ = true; }
+  int num_waits() const { return num_waits_; }
+  // For the core, which owns its fences; the test keeps this one.
+  std::unique_ptr<Fence> view() {
+    class View final : public Fence {
+     public:
+      explicit View(TestFence& fence) : fence_(fence) {}
+      bool passed(bool wait) override {
+        fence_.num_waits_ += wait && !fence_.passed_;
+        return fence_.passed_ |= wait;
+      }
+
+     private:
+      TestFence& fence_;
+    };
+    return std::make_unique<View>(*this);
+  }
+
+ private:
+  bool passed_ = false;
+  int num_waits_ = 0;
 };
 
 }  // namespace
@@ -215,7 +239,7 @@ void bind_core(py::module_& m) {
       .def(py::init(&make_config), py::arg("budget"), py::arg("policy") = "coop",
            py::arg("window") = true, py::arg("partition") = true, py::arg("inplace") = true,
            py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024,
-           py::arg("quiet_after") = 0)
+           py::arg("quiet_after") = 0, py::arg("without") = std::vector<std::string>())
       .def_readonly("budget", &Config::budget);
 
   py::class_<Trace>(m, "Trace")
@@ -231,16 +255,15 @@ void bind_core(py::module_& m) {
       .def("priced",
            [](const Trace& trace, const DeviceProfile& profile) {
              Trace copy = trace;
-             for (TraceOperator& op : copy.operators) {
+             for (OperatorEntry& op : copy.operators) {
                op.cost = roofline(profile, op.flops, op.half, op.moved_bytes);
              }
              return copy;
            })
-      .def(
-          "add",
-          [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
-            trace.entries.push_back({static_cast<TraceEntry::Kind>(kind), storage, bytes, line, 0});
-          })
+      .def("add",
+           [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
+             trace.entries.push_back({static_cast<EntryKind>(kind), storage, bytes, line, 0});
+           })
       .def("line", [](const Trace& trace, size_t entry) { return trace.entries.at(entry).line; })
       .def("__len__", [](const Trace& trace) { return trace.entries.size(); });
 
@@ -278,30 +301,48 @@ void bind_core(py::module_& m) {
           },
           py::keep_alive<1, 2>())
       .def("stats", [](Simulator& simulator) { return to_dict(simulator.core().stats()); })
-      .def("shortage", [](Simulator& simulator,
-                          Bytes bytes) { return to_dict(simulator.core().shortage(bytes)); })
+      .def("shortage",
+           [](Simulator& simulator, Bytes bytes) {
+             return to_dict(simulator.core().space().shortage(bytes));
+           })
       .def("is_resident", [](Simulator& simulator,
                              int64_t id) { return simulator.storage(id)->value->is_resident(); })
       .def("is_root",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
-      .def("is_late",
-           [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->late; })
+      .def("is_late", [](Simulator& simulator,
+                         int64_t id) { return simulator.storage(id)->value->made_in_backward; })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
       .def("cookie", &Simulator::cookie)
+      .def(
+          "free_after",
+          [](Simulator& simulator, int64_t id, TestFence& fence) {
+            simulator.free_after(id, fence.view());
+          },
+          py::keep_alive<1, 3>())
       .def("neighbourhood",
            [](Simulator& simulator, int64_t id, bool exact) {
-             return simulator.core().neighbourhood_cost(simulator.storage(id)->value, exact);
+             Scores& scores = simulator.core().scores();
+             const Value* value = simulator.storage(id)->value;
+             if (exact) return scores.exact_cost_of(value);
+             scores.join_pending();
+             return scores.sets_cost_of(value);
            })
       .def("blocks",
            [](Simulator& simulator) {
-             simulator.core().refresh_stale();
+             simulator.core().scores().bring_up_to_date();
              return list_blocks(simulator.core().arena().blocks());
            })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
       .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })
       .def("events",
            [](Simulator& simulator) { return events_as_array(simulator.core().events()); });
+
+  py::class_<TestFence>(m, "TestFence")
+      .def(py::init<>())
+      .def("pass_", &TestFence::pass)
+      .def_property_readonly("num_waits", &TestFence::num_waits);
+  m.def("policy_switches", &PolicyOptions::names);
 
   py::class_<TestArena>(m, "TestArena")
       .def(py::init<Bytes, Bytes, bool>(), py::arg("bytes"), py::arg("alignment"),

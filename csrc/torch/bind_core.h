@@ -3,14 +3,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include <string>
-
 #include "core/events.h"
 #include "core/types.h"
 
 namespace coop {
 
-Policy parse_policy(const std::string& name);
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const Shortage& shortage);
 pybind11::array events_as_array(const EventLog& log);  // bytes of struct Event

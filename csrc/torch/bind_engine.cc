@@ -296,7 +296,7 @@ void bind_engine(py::module_& m) {
              c10::StorageImpl* impl = storage_of(x);
              const EngineLock guard(engine);
              const Storage* storage = engine.find(impl);
-             return storage != nullptr && storage->pins > 0;
+             return storage != nullptr && storage->keeps > 0;
            })
       .def("unkeep", [](Engine& engine, py::handle x) { engine.unpin(storage_of(x)); })
       .def(

@@ -4,7 +4,7 @@
 #include <pybind11/numpy.h>
 
 #include "core/events.h"
-#include "core/simulator.h"
+#include "core/simulate/entry.h"
 
 namespace py = pybind11;
 
@@ -34,19 +34,19 @@ const char* name_of(EventKind kind) {
       return "ROOT";
     case EventKind::kHandOver:
       return "HAND_OVER";
-    case EventKind::kRecord:
-      return "RECORD";
-    case EventKind::kPin:
-      return "PIN";
-    case EventKind::kUnpin:
-      return "UNPIN";
+    case EventKind::kRecipe:
+      return "RECIPE";
+    case EventKind::kKeep:
+      return "KEEP";
+    case EventKind::kUnkeep:
+      return "UNKEEP";
   }
   return nullptr;
 }
 
 // As docs/trace-format.md calls them.
-const char* name_of(TraceEntry::Kind kind) {
-  using Kind = TraceEntry::Kind;
+const char* name_of(EntryKind kind) {
+  using Kind = EntryKind;
   switch (kind) {
     case Kind::kOperator:
       return "op";
@@ -54,9 +54,9 @@ const char* name_of(TraceEntry::Kind kind) {
       return "root";
     case Kind::kFree:
       return "free";
-    case Kind::kPin:
+    case Kind::kKeep:
       return "pin";
-    case Kind::kUnpin:
+    case Kind::kUnkeep:
       return "unpin";
     case Kind::kEvict:
       return "evict";
@@ -66,7 +66,7 @@ const char* name_of(TraceEntry::Kind kind) {
       return "step begin";
     case Kind::kEndStep:
       return "step end";
-    case Kind::kMakeRoot:
+    case Kind::kGradient:
       return "make_root";
     case Kind::kExternal:
       return "external";
@@ -114,7 +114,7 @@ void bind_kinds(py::module_& m) {
   PYBIND11_NUMPY_DTYPE(Event, offset, bytes, clock, amount, value, op, kind, detail, source);
   m.def("event_dtype", [] { return py::dtype::of<Event>(); });
   m.def("event_kinds", &numbers<EventKind>);
-  m.def("entry_kinds", &numbers<TraceEntry::Kind>);
+  m.def("entry_kinds", &numbers<EntryKind>);
   m.def("memory_kinds", &numbers<MemoryStep::Kind>);
 }
 

@@ -176,7 +176,7 @@ Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
 Engine::~Engine() { empty_trash(); }
 
 void Engine::materialize(c10::StorageImpl* impl) {
-  const std::lock_guard<Materializer> materializer(materializer_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
@@ -185,7 +185,7 @@ void Engine::materialize(c10::StorageImpl* impl) {
 }
 
 void Engine::lend(c10::StorageImpl* impl, Operation* operation) {
-  const std::lock_guard<Materializer> materializer(materializer_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
   Storage* storage = look_up(impl);
   if (storage == nullptr) return;
@@ -199,7 +199,7 @@ void Engine::take_back(Operation* operation) {
 }
 
 bool Engine::evict(c10::StorageImpl* impl) {
-  const std::lock_guard<Materializer> materializer(materializer_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage != nullptr && recorder_ != nullptr) recorder_->evict(storage);
@@ -207,25 +207,25 @@ bool Engine::evict(c10::StorageImpl* impl) {
 }
 
 void Engine::evict_all() {
-  const std::lock_guard<Materializer> materializer(materializer_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
   core_.evict_all();
 }
 
 void Engine::pin(c10::StorageImpl* impl, const char* reason, bool for_good) {
-  const std::lock_guard<Materializer> materializer(materializer_);
+  const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
   if (recorder_ != nullptr) recorder_->materialize(storage);
   core_.materialize(storage);
   if (recorder_ != nullptr) recorder_->pin(storage);
-  core_.pin(storage, reason, for_good);
+  core_.keep(storage, reason, for_good);
 }
 
 void Engine::expose(c10::StorageImpl* impl) {
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     Storage* storage = find(impl);
     const bool ours = storage != nullptr;
@@ -239,7 +239,7 @@ void Engine::expose(c10::StorageImpl* impl) {
     core_.materialize(storage);
     core_.expose(storage);
     if (ours) {
-      core_.pin(storage, "its memory is shared with a NumPy array or the like", /*for_good=*/true);
+      core_.keep(storage, "its memory is shared with a NumPy array or the like", /*for_good=*/true);
     }
   }
   empty_trash();
@@ -248,7 +248,7 @@ void Engine::expose(c10::StorageImpl* impl) {
 void Engine::before_unseen_write(c10::StorageImpl* impl) {
   c10::Storage garbage;
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->unseen_write(find(impl), impl);
     if (Storage* storage = find(impl)) {
@@ -270,15 +270,15 @@ void Engine::unpin(c10::StorageImpl* impl) {
   const EngineLock guard(*this);
   Storage* storage = find(impl);
   if (storage == nullptr) return;
-  const bool pinned = storage->pins > 0;
-  core_.unpin(storage);
-  if (recorder_ != nullptr && pinned && storage->pins == 0) recorder_->unpin(storage);
+  const bool pinned = storage->keeps > 0;
+  core_.unkeep(storage);
+  if (recorder_ != nullptr && pinned && storage->keeps == 0) recorder_->unpin(storage);
 }
 
 void Engine::begin_step() {
   in_step_.store(true, std::memory_order_relaxed);
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->begin_step();
     core_.begin_step();
@@ -289,7 +289,7 @@ void Engine::begin_step() {
 void Engine::end_step(bool boundary) {
   in_step_.store(false, std::memory_order_relaxed);
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     if (recorder_ != nullptr) recorder_->end_step(boundary);
     core_.end_step(boundary);
@@ -321,7 +321,7 @@ std::map<std::string, std::string> Engine::pinned_operators() {
 
 Shortage Engine::shortage(Bytes bytes) {
   const EngineLock guard(*this);
-  return core_.shortage(bytes);
+  return core_.space().shortage(bytes);
 }
 
 void Engine::start_recording(const Recorder::Options& options) {
@@ -347,7 +347,7 @@ std::vector<std::string> Engine::close() {
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
     if (rest > 0) core_.grow(rest / config_.core.alignment * config_.core.alignment);
@@ -382,7 +382,7 @@ std::vector<std::string> Engine::close() {
         }
       }
     }
-    core_.forget_records();
+    core_.forget_recipes();
   }
   held.clear();
   if (interrupted) interrupt_again();
@@ -390,7 +390,7 @@ std::vector<std::string> Engine::close() {
   sweep_externals();
   {
     const EngineLock guard(*this);
-    core_.for_each_block([&](const Block& block) {
+    core_.space().for_each_block([&](const Block& block) {
       if (block.is_free()) memory_->discard(block.offset, block.bytes);
     });
   }

@@ -150,7 +150,6 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   Storage* find(c10::StorageImpl* impl) const;
 
   // --- Host -----------------------------------------------------------------------------------
-  void replay(Record& record, Storage** outputs) override;
   void release(Storage& storage) override;
   void restore(Storage& storage) override;
   void copy(Value& to, const Value& from, Bytes bytes) override;
@@ -159,9 +158,13 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   bool may_move_gradients() const override;
   bool may_retry() const override;
   bool is_replaying() const override;
-  void retire(Record* record) override;
-  Record* new_saving_record(const Value& value) override;
-  void save(Record& record, const Value& value) override;
+  SavedBytes* new_saved_bytes(const Value& value) override;
+
+  // --- for recipes ----------------------------------------------------------------------------
+  void replay(FrozenCall& record, Storage** outputs);
+  void retire(FrozenCall* record) { trash_.push_back(record); }
+  void save(SavedContent& saved, const Value& value);
+  void replay(SavedContent& saved, Storage** outputs);
 
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);
@@ -174,7 +177,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // For good, as it is, resident or not; under the lock.
   void pin(Storage* storage, const char* reason) {
     if (recorder_ != nullptr) recorder_->pin(storage);
-    core_.pin(storage, reason, /*for_good=*/true);
+    core_.keep(storage, reason, /*for_good=*/true);
   }
   // What coop.pin did. What is pinned because others may use its memory stays so.
   void unpin(c10::StorageImpl* impl);
@@ -265,7 +268,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   const Bytes header_bytes_;
   friend class EngineLock;
   EngineMutex mutex_;
-  Materializer materializer_;
+  MaterializerMutex materializer_;
   Garbage garbage_;
   RecordPool records_;  // outlives those that the core has
   Core core_;

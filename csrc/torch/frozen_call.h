@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/graph.h"
+#include "core/model/value.h"
 #include "core/pages.h"
 #include "torch/flags.h"
 #include "torch/op_info.h"
@@ -48,7 +48,7 @@ struct FrozenTensor {
   uint32_t num_dimensions = 0;
   int32_t argument = 0;
   int32_t list_index = -1;  // in a list of tensors; -1: the argument itself
-  int32_t input = -1;       // the value it reads: index into Record::inputs; -1: none
+  int32_t input = -1;       // the value it reads: index into Recipe::inputs; -1: none
   int32_t write = -1;       // the value it becomes: index into the written outputs; -1: none
   caffe2::TypeMeta dtype;
   c10::Device device = c10::kCPU;
@@ -58,8 +58,10 @@ struct FrozenTensor {
 };
 static_assert(sizeof(FrozenTensor) == 64, "one cache line: an operator writes several");
 
-struct FrozenCall final : Record {
+struct FrozenCall final : Recipe {
   explicit FrozenCall(const c10::OperatorHandle& op) : op(op) {}
+  void replay(Host& host, Storage** made) override;
+  void retire(Host& host) override;
 
   // What running it again needs.
   c10::OperatorHandle op;
@@ -81,7 +83,10 @@ struct FrozenCall final : Record {
 };
 
 // What brings back a value of a quiet step: its bytes, in main memory.
-struct SavedBytes final : Record {
+struct SavedContent final : SavedBytes {
+  void save(Host& host, const Value& value) override;
+  void replay(Host& host, Storage** made) override;
+
   std::unique_ptr<std::byte[]> bytes;
 };
 

@@ -157,7 +157,7 @@ void Engine::intercept(const OpInfo& info, const c10::OperatorHandle& op, c10::D
 bool Engine::make_room(Call& call, Invocation& invocation, Bytes wanted, int* attempt) {
   if (!call.repeatable) return false;
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     if (!core_.make_room(call.storages.data(), call.storages.size(), wanted, attempt)) return false;
   }
@@ -178,7 +178,7 @@ void Engine::run_on_storages(const OpInfo& info, c10::DispatchKeySet keys, Invoc
   }
   Operation operation;
   try {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     std::vector<Storage*> storages;
     for (c10::StorageImpl* impl : impls) {
@@ -363,7 +363,7 @@ void Engine::begin(Call& call) {
   std::vector<Write>& writes = call.operation.writes;
   writes.clear();
   call.state = Call::State::kBegun;
-  std::unique_lock<Materializer> materializer(materializer_, std::defer_lock);
+  std::unique_lock<MaterializerMutex> materializer(materializer_, std::defer_lock);
   // Preparing a write may replay.
   if (info.has_writes) materializer.lock();
   EngineLock lock(*this);
@@ -372,11 +372,11 @@ void Engine::begin(Call& call) {
       core_.is_quiet() && recorder_ == nullptr && !core_.events().enabled && !config_.paranoid;
   if (info.has_writes) {
     const bool make_root = in_step || info.writes_statistics || !call.understood || info.unknown;
-    const int64_t mark = core_.new_mark();
+    const int64_t mark = core_.graph().new_mark();
     bool records = info.has_fresh_outputs;
     for (const TensorArgument& tensor : call.tensors) {
       records |= tensor.written && !make_root && !tensor.parameter && tensor.storage != nullptr &&
-                 tensor.storage->pins == 0 && tensor.storage->value->is_version();
+                 tensor.storage->keeps == 0 && tensor.storage->value->is_version();
     }
     records &= call.understood && call.refusal == nullptr && !call.operation.quiet;
     for (const TensorArgument& tensor : call.tensors) {
@@ -392,7 +392,7 @@ void Engine::begin(Call& call) {
       Write& write = writes.emplace_back();
       write.storage = storage;
       // What is pinned could not be brought back to its address, were it half written.
-      write.make_root = make_root || tensor.parameter || storage->pins > 0;
+      write.make_root = make_root || tensor.parameter || storage->keeps > 0;
       // What is overwritten may be read under another name.
       const bool reads = !info.overwrites ||
                          std::any_of(call.tensors.begin(), call.tensors.end(), [&](const auto& t) {
@@ -410,7 +410,7 @@ void Engine::begin(Call& call) {
   }
   running().origin = {info.id, call.source};
   core_.set_origin(running().origin);
-  call.begin_serial = core_.last_serial();
+  call.begin_serial = core_.graph().last_serial();
   std::vector<Storage*> loose;
   if (info.unknown) loose = find_loose(call);
   try {
@@ -430,7 +430,7 @@ void Engine::begin(Call& call) {
       for (Storage* storage : call.storages) {
         if (recorder_ != nullptr) recorder_->expose(storage, nullptr);
         core_.expose(storage);
-        core_.pin(storage, info.refusal, /*for_good=*/true);
+        core_.keep(storage, info.refusal, /*for_good=*/true);
         make_simple(*storage);
       }
     }
@@ -459,7 +459,7 @@ std::vector<Storage*> Engine::find_loose(const Call& call) const {
   for (Storage* storage : call.storages) {
     const Value* value = storage->value;
     if (value->arena != &core_.arena() || (value->stays() && !value->gradient)) continue;
-    if (storage->pin_reason == call.info->refusal) continue;
+    if (storage->keep_reason == call.info->refusal) continue;
     if (std::find(result.begin(), result.end(), storage) == result.end()) result.push_back(storage);
   }
   return result;
@@ -534,7 +534,7 @@ void Engine::root_gradient(const at::Tensor& leaf, const Invocation& invocation)
   invocation.for_each_result([&](const at::Tensor& result) { gradient = &result; });
   bool trash = false;
   {
-    const std::lock_guard<Materializer> materializer(materializer_);
+    const std::lock_guard<MaterializerMutex> materializer(materializer_);
     const EngineLock guard(*this);
     for (const at::Tensor* tensor : {&leaf, gradient}) {
       if (!tensor->defined() || !tensor->has_storage()) continue;

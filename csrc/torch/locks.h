@@ -11,8 +11,8 @@
 //      (The GPU allocator's `raw_mutex_` comes before the mutex.)
 // Python's lock (the GIL) is outside of that order: code of Python's may run under 1, and torch
 // takes the GIL for a moment under 3, when it counts references to a storage that has a Python
-// object. So nobody waits for 1 or 3 while he holds the GIL: EngineLock and Materializer give it up
-// first.
+// object. So nobody waits for 1 or 3 while he holds the GIL: EngineLock and MaterializerMutex give
+// it up first.
 //
 // Nothing that may come back to us runs under 3 or 4. Tensors, storages and records are let go of
 // when the lock is free (EngineLock keeps them until then); warnings and errors are made then;
@@ -100,7 +100,7 @@ class EngineMutex {
   std::mutex mutex_;
 };
 
-class Materializer {
+class MaterializerMutex {
  public:
   void lock() {
     COOP_DEBUG_ASSERT(held_locks().mutexes == 0);

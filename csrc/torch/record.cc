@@ -37,7 +37,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     if (!config_.measure) cost = roofline(config_.profile, flops, call.half, call.bytes_moved);
     core_.settle_writes(call.operation);
     bool recordable = false;
-    for (const Storage* storage : call.fresh) recordable |= core_.is_recordable(storage);
+    for (const Storage* storage : call.fresh) recordable |= core_.can_have_recipe(storage);
     for (const Write& write : call.operation.writes) {
       recordable |= write.makes_version();
     }
@@ -63,7 +63,7 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
       const char* reason = call.refusal != nullptr ? call.refusal : "an argument is not understood";
       // What comes from another device is an input: a root like any other.
       if (stays && reason != kOtherDevice) {
-        for (Storage* storage : call.fresh) core_.pin(storage, reason, /*for_good=*/true);
+        for (Storage* storage : call.fresh) core_.keep(storage, reason, /*for_good=*/true);
       }
       if (call.refusal != nullptr || !call.understood) pinned_.emplace(info.id, reason);
       if (info.warns || (stays && call.refusal == kForeign)) {
@@ -160,7 +160,7 @@ FrozenCall* Engine::freeze(Call& call, const c10::OperatorHandle& op, c10::Dispa
   frozen->flags = flags_.current(call.info->products, memory_->device().is_cuda());
   frozen->rng = std::move(call.rng);
   frozen->side = call.side;
-  frozen->late = torch::autograd::get_current_node() != nullptr;
+  frozen->in_backward = torch::autograd::get_current_node() != nullptr;
   frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());
   const std::vector<Write>& writes = call.operation.writes;
   frozen->tensors.reserve(call.tensors.size());
@@ -267,25 +267,30 @@ class MainStreamScope {
 
 }  // namespace
 
-void Engine::retire(Record* record) {
-  if (record->kind == Record::Kind::kOperator) {
-    trash_.push_back(static_cast<FrozenCall*>(record));
-  } else {
-    delete static_cast<SavedBytes*>(record);
-  }
+void FrozenCall::replay(Host& host, Storage** made) {
+  static_cast<Engine&>(host).replay(*this, made);
 }
 
-Record* Engine::new_saving_record(const Value& value) {
+void FrozenCall::retire(Host& host) { static_cast<Engine&>(host).retire(this); }
+
+void SavedContent::save(Host& host, const Value& value) {
+  static_cast<Engine&>(host).save(*this, value);
+}
+
+void SavedContent::replay(Host& host, Storage** made) {
+  static_cast<Engine&>(host).replay(*this, made);
+}
+
+SavedBytes* Engine::new_saved_bytes(const Value& value) {
   constexpr double kBytesPerNs = 10;  // there and back again, about
-  auto* record = new SavedBytes();
+  auto* record = new SavedContent();
   record->cost = std::ceil(2 * static_cast<double>(value.bytes) / kBytesPerNs);
   record->origin = {-1, 0};
   return record;
 }
 
 // To memory of the system's, of which copies are done, or the bytes taken, when they return.
-void Engine::save(Record& base, const Value& value) {
-  auto& record = static_cast<SavedBytes&>(base);
+void Engine::save(SavedContent& record, const Value& value) {
   try {
     record.bytes = std::make_unique_for_overwrite<std::byte[]>(value.bytes);
   } catch (const std::bad_alloc&) {
@@ -296,22 +301,21 @@ void Engine::save(Record& base, const Value& value) {
   memory_->copy(record.bytes.get(), address(value), value.bytes - header_bytes_);
 }
 
-void Engine::replay(Record& base, Storage** outputs) {
+void Engine::replay(SavedContent& saved, Storage** outputs) {
   attend();
-  if (base.kind == Record::Kind::kSaved) {
-    const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
-    const Bytes bytes = base.outputs[0]->bytes;
-    outputs[0] = core_.allocate(bytes, Side::kLeft);
-    memory_->copy(address(*outputs[0]->value), static_cast<SavedBytes&>(base).bytes.get(),
-                  bytes - header_bytes_);
-    return;
-  }
-  auto& record = static_cast<FrozenCall&>(base);
+  const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
+  const Bytes bytes = saved.outputs[0]->bytes;
+  outputs[0] = core_.allocate(bytes, Side::kLeft);
+  memory_->copy(address(*outputs[0]->value), saved.bytes.get(), bytes - header_bytes_);
+}
+
+void Engine::replay(FrozenCall& record, Storage** outputs) {
+  attend();
   const size_t num_fresh = record.num_fresh;
   std::vector<Storage*> scratch;                        // freed after the run
   std::unordered_map<const Value*, Storage*> copies;    // one, under however many names
   std::vector<void*> addresses(record.tensors.size());  // null: no memory behind it
-  const int64_t begin_serial = core_.last_serial();
+  const int64_t begin_serial = core_.graph().last_serial();
   auto clean_up = [&] {
     for (Storage* storage : scratch) core_.storage_died(storage);
   };

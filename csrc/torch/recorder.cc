@@ -105,7 +105,7 @@ Recorder::PauseScope::~PauseScope() { --thread_state().paused; }
 Recorder::Recorder(const Core& core, Bytes header_bytes, const Options& options)
     : header_bytes_(header_bytes), options_(options) {
   thread_state().operators.clear();
-  core.for_each_storage([&](const Storage* storage) {
+  core.graph().for_each_storage([&](const Storage* storage) {
     if (storage->value->external == nullptr) root(define(storage), storage->bytes - header_bytes_);
   });
 }

@@ -70,9 +70,8 @@ std::string evicted_message(const Value& value, Bytes bytes) {
       "coop: this tensor's bytes are evicted, so its memory cannot be read directly. They are ";
   message += std::to_string(bytes);
   message += " bytes";
-  if (value.record != nullptr && value.record->kind == Record::Kind::kOperator) {
-    const auto& record = static_cast<const FrozenCall&>(*value.record);
-    if (const auto shape = shape_of(record, value.output_index)) {
+  if (const auto* call = dynamic_cast<const FrozenCall*>(value.recipe)) {
+    if (const auto shape = shape_of(*call, value.output_index)) {
       message += " of shape (";
       for (size_t i = 0; i < shape->size(); ++i) {
         if (i > 0) message += ", ";
@@ -81,7 +80,7 @@ std::string evicted_message(const Value& value, Bytes bytes) {
       message += ")";
     }
     message += ", made by ";
-    message += record.info->name;
+    message += call->info->name;
   }
   message += ". Call coop.materialize(tensor) first, or coop.keep(tensor) to keep them in memory.";
   return message;

@@ -1,7 +1,7 @@
 """A slow, obvious model of what the simulator's storages hold.
 
 It knows nothing of memory: only which storages live, and what content each must have. Contents are
-the same 64-bit cookies that csrc/core/simulator.cc computes, reimplemented here.
+the same 64-bit cookies that csrc/core/simulate/recipes.h computes, reimplemented here.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _MASK = 2**64 - 1
 
 
 def mix(hash_: int, word: int) -> int:
-    """`mix` of csrc/core/simulator.cc."""
+    """`mix` of csrc/core/simulate/recipes.h."""
     hash_ ^= (word + 0x9E3779B97F4A7C15 + (hash_ << 6) + (hash_ >> 2)) & _MASK
     hash_ = hash_ * 0xFF51AFD7ED558CCD & _MASK
     return hash_ ^ (hash_ >> 33)

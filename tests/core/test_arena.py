@@ -94,7 +94,7 @@ def test_the_arena_places_and_frees_as_a_list_of_blocks_does(
 
 
 def score(cost: float, last_access: float, clock: float) -> int:
-    """`score` of csrc/core/policy.h, in the same arithmetic."""
+    """`score` of csrc/core/policy/window.h, in the same arithmetic."""
     return int(min(cost / (clock - last_access + 1.0), 1048576.0) * 4294967296.0)
 
 

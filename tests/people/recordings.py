@@ -66,7 +66,7 @@ def large_recording(num_blocks: int) -> Recording:
         [
             column(EventKind.ALLOCATE, begins),
             column(EventKind.OPERATOR, begins + 1),
-            column(EventKind.RECORD, begins + 1),
+            column(EventKind.RECIPE, begins + 1),
             column(ending, ends),
         ]
     )

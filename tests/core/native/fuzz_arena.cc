@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
-#include "core/arena.h"
-#include "core/graph.h"
-#include "core/policy.h"
+#include "core/model/value.h"
+#include "core/policy/search.h"
+#include "core/space/arena.h"
 #include "input.h"
 
 namespace {
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Enough blocks for several chunks of the map.
   const Bytes end = begin + kAlignment * (1 + input.below(4096));
   Arena arena(begin, end, kAlignment, best_fit ? coop::Fit::kBest : coop::Fit::kFromEnds);
-  coop::Search search;
+  coop::SearchMemory memory;
   coop::Value values[4];
   std::map<Bytes, Held> held;
   Bytes peak = 0;
@@ -123,7 +123,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           // What a window frees covers the request, and nothing in it had to stay.
           const Bytes bytes = arena.rounded(input.below(512) * kAlignment);
           const bool excess = input.flag();
-          const coop::Window window = search.cheapest_window(arena.blocks(), bytes, clock, excess);
+          const coop::SearchCosts costs(arena.blocks(), clock, memory.locked);
+          const coop::Window window =
+              find_cheapest_window(costs, bytes, excess, /*rank=*/false, memory);
           if (!window.empty()) {
             EXPECT(window.end - window.begin >= bytes);
             for (auto it = held.lower_bound(window.begin);

@@ -5,26 +5,26 @@
 #include <map>
 #include <optional>
 
-#include "core/simulator.h"
+#include "core/simulate/simulator.h"
 #include "input.h"
 
 namespace {
 
 using coop::Bytes;
-using coop::TraceEntry;
+using coop::Entry;
 
 constexpr Bytes kAlignment = 64;
-using Kind = TraceEntry::Kind;
+using Kind = coop::EntryKind;
 
 coop::Config draw_config(Input& input) {
   coop::Config config;
   config.alignment = kAlignment;
   config.budget = kAlignment * (4 + input.below(124));
-  constexpr coop::Policy kPolicies[] = {coop::Policy::kCoop, coop::Policy::kCoop,
-                                        coop::Policy::kDtr, coop::Policy::kDte};
-  config.policy = kPolicies[input.below(4)];
+  const uint32_t policy = input.below(4);
+  if (policy >= 2) config.policy = coop::PolicyOptions::dte();
+  if (policy == 2) config.policy.search = coop::PolicyOptions::Search::kValue;
   const uint32_t switches = input.byte();
-  config.window = (switches & 1) == 0;
+  if ((switches & 1) != 0) config.policy = config.policy.without_window();
   config.partition = (switches & 2) == 0;
   config.inplace = (switches & 4) == 0;
   config.quiet_after = (switches & 8) == 0 ? 0 : 1;
@@ -61,7 +61,7 @@ class Program {
     return it->first;
   }
 
-  bool apply(const TraceEntry& entry) {
+  bool apply(const Entry& entry) {
     trace_.entries.push_back(entry);
     try {
       simulator_.apply(trace_, entry);
@@ -73,14 +73,14 @@ class Program {
   }
 
   bool apply(Kind kind, int64_t storage = 0, Bytes bytes = 0) {
-    TraceEntry entry{kind};
+    Entry entry{kind};
     entry.storage = storage;
     entry.bytes = bytes;
     return apply(entry);
   }
 
   void run_operator() {
-    coop::TraceOperator op;
+    coop::OperatorEntry op;
     op.cost = input_.below(1000);
     op.side = input_.flag() ? coop::Side::kLeft : coop::Side::kRight;
     op.replayable = input_.below(10) != 0;
@@ -107,7 +107,7 @@ class Program {
       op.output_bytes.push_back(input_.below(12 * kAlignment));
     }
     if (input_.below(3) == 0) draw_memory(op);
-    TraceEntry entry{Kind::kOperator};
+    Entry entry{Kind::kOperator};
     entry.operator_index = static_cast<int32_t>(trace_.operators.size());
     trace_.operators.push_back(op);
     trace_.tells_backward = true;
@@ -118,7 +118,7 @@ class Program {
   }
 
   // A temporary before the outputs, freed between them or never, and one after them.
-  void draw_memory(coop::TraceOperator& op) {
+  void draw_memory(coop::OperatorEntry& op) {
     using Step = coop::MemoryStep::Kind;
     op.memory.push_back({Step::kTemporary, input_.below(8 * kAlignment)});
     const uint32_t freed_after = input_.below(4);
@@ -165,12 +165,12 @@ class Program {
       case 16: {
         const int64_t id = any();
         int& pins = live_[id].pins;
-        EXPECT(apply(pins == 0 ? Kind::kPin : Kind::kUnpin, id));
+        EXPECT(apply(pins == 0 ? Kind::kKeep : Kind::kUnkeep, id));
         pins = pins == 0 ? 1 : pins - 1;
         break;
       }
       case 17:
-        make_root(Kind::kMakeRoot, any());
+        make_root(Kind::kGradient, any());
         break;
       case 18:
         in_step_ = !in_step_;

@@ -1,0 +1,132 @@
+#include "core/engine/writes.h"
+
+namespace coop {
+
+void Writes::begin(std::vector<Write>& writes) {
+  for (Write& write : writes) {
+    ++write.storage->writers;
+    write.counted = true;
+  }
+}
+
+// Roots first: to protect what depends on one may make roots of other values that are written, so
+// how those are written is known only after the last root.
+void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
+  if (writes.empty()) return;
+  bool has_versions = false;  // a replay for their sake reads the old bytes of the roots too
+  for (Write& write : writes) {
+    write.prepared = false;
+    write.kind = Write::Kind::kRoot;
+    Storage* storage = write.storage;
+    if (storage->writers == 1) continue;
+    // Another thread's operator writes it as well.
+    storage->contended = true;
+    if (storage->in_place) materializer_.split_version(storage);
+  }
+  for (Write& write : writes) {
+    if (write.make_root) collector_.drop_recipe(write.storage->value);
+    has_versions |= write.storage->value->is_version();
+  }
+  for (bool found = true; found;) {
+    found = false;
+    for (Write& write : writes) {
+      if (write.prepared || write.storage->value->is_version()) continue;
+      write.keep_old |= has_versions;
+      prepare_root(write);
+      found = write.prepared = true;
+    }
+  }
+  for (Write& write : writes) {
+    if (!write.prepared) prepare_version(write, copies);
+  }
+}
+
+void Writes::prepare_root(Write& write) {
+  Value* value = write.storage->value;
+  write.kind = Write::Kind::kRoot;
+  write.old = nullptr;
+  if (write.keep_old) {
+    keep_private_copy(write.storage);
+    write.old = value;
+  } else if (value->users != nullptr) {
+    protect_dependents(write.storage);
+  }
+}
+
+void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
+  Storage* storage = write.storage;
+  Value* value = storage->value;
+  write.old = value;
+  if (inplace_) {
+    write.kind = Write::Kind::kInPlace;  // Rule 5; the new version is made when it has been written
+    storage->in_place = true;
+    return;
+  }
+  // Copy on write: the operator works on a copy, the old version keeps its address until then.
+  Value* copy = graph_.new_value(value->bytes);
+  allocator_.place(copy, storage->bytes, /*small=*/false, Side::kLeft);
+  mover_.copy(value, copy, storage->bytes);
+  write.kind = Write::Kind::kCopied;
+  graph_.detach(value);
+  graph_.attach(copy, storage);
+  copies->push_back(copy);
+  graph_.lock(copy);
+  host_.restore(*storage);
+}
+
+// An operator may replace a storage's memory (resize_, or an `out=` of another size): the storage
+// it began with is dead then.
+void Writes::finish(std::vector<Write>& writes) {
+  for (const Write& write : writes) {
+    Storage* storage = write.storage;
+    if (!write.counted) continue;
+    if (write.kind == Write::Kind::kInPlace) storage->in_place = false;
+    if (--storage->writers > 0) continue;
+    storage->in_place = storage->contended = false;
+    if (storage->dead) collector_.storage_died(storage);
+  }
+  writes.clear();
+}
+
+void Writes::settle(std::vector<Write>& writes) {
+  for (Write& write : writes) {
+    const Storage* storage = write.storage;
+    const bool was_split = write.kind == Write::Kind::kInPlace && storage->value != write.old;
+    if (storage->contended || was_split) write.kind = Write::Kind::kRoot;
+  }
+}
+
+void Writes::protect_dependents(Storage* storage) {
+  Value* value = storage->value;
+  std::vector<Value*> dependents;
+  const bool cheaper = graph_.gather_dependents({value}, value->bytes, &dependents);
+  if (cheaper && make_roots(dependents) && value->users == nullptr) return;
+  keep_private_copy(storage);
+}
+
+bool Writes::make_roots(const std::vector<Value*>& values) {
+  try {
+    for (Value* value : values) {
+      if (value->is_root()) continue;
+      materializer_.make_resident(&value, 1);
+      collector_.drop_recipe(value);
+    }
+  } catch (const OutOfBudget&) {
+    return false;
+  }
+  return true;
+}
+
+// The storage gets a new root at the old address, the old value (a root or locked, so it stays
+// where it is meanwhile) a copy of the bytes.
+void Writes::keep_private_copy(Storage* storage) {
+  Value* old = storage->value;
+  Value* copy = graph_.new_value(old->bytes);
+  allocator_.place(copy, storage->bytes, space_.is_small(storage->bytes), Side::kLeft);
+  mover_.copy(old, copy, storage->bytes);
+  graph_.detach(old);
+  graph_.attach(copy, storage);
+  space_.swap(old, copy);
+}
+
+}  // namespace coop

@@ -1,0 +1,57 @@
+// What an operator is about to write: how that is done, so that what was made from the old bytes
+// can still be recomputed (Rules 5 to 7).
+#pragma once
+
+#include <vector>
+
+#include "core/engine/allocator.h"
+#include "core/engine/materializer.h"
+#include "core/engine/operation.h"
+
+namespace coop {
+
+class Writes {
+ public:
+  Writes(bool inplace, Host& host, Graph& graph, Space& space, Collector& collector,
+         Allocator& allocator, Mover& mover, Materializer& materializer)
+      : inplace_(inplace),
+        host_(host),
+        graph_(graph),
+        space_(space),
+        collector_(collector),
+        allocator_(allocator),
+        mover_(mover),
+        materializer_(materializer) {}
+
+  // They are about to be prepared: counts them among their storages' writers.
+  void begin(std::vector<Write>& writes);
+  // Decides each write's kind. Copies that it makes for them are attached, and added to `copies`.
+  void prepare(std::vector<Write>& writes, std::vector<Value*>* copies);
+  // The operator ran, or failed. What others wrote or read meanwhile it cannot make a version of
+  // any more: that is a root.
+  void settle(std::vector<Write>& writes);
+  // The operator is done with what it wrote.
+  void finish(std::vector<Write>& writes);
+
+  // Live recipes read a root that is about to be written. The cheaper of keeping a copy of the old
+  // bytes, or making roots of what would be recomputed from them (Rule 6).
+  void protect_dependents(Storage* storage);
+  // Brings them back and drops their recipes. False when they could not all be made resident.
+  bool make_roots(const std::vector<Value*>& values);
+
+ private:
+  void prepare_root(Write& write);
+  void prepare_version(Write& write, std::vector<Value*>* copies);
+  void keep_private_copy(Storage* storage);
+
+  const bool inplace_;
+  Host& host_;
+  Graph& graph_;
+  Space& space_;
+  Collector& collector_;
+  Allocator& allocator_;
+  Mover& mover_;
+  Materializer& materializer_;
+};
+
+}  // namespace coop

@@ -1,0 +1,36 @@
+// The core's only way out: what the outside does for it, and what the outside allows.
+#pragma once
+
+#include "core/types.h"
+
+namespace coop {
+
+struct SavedBytes;
+struct Storage;
+struct Value;
+
+class Host {
+ public:
+  virtual ~Host() = default;
+  // The storage lost its bytes.
+  virtual void release(Storage& storage) = 0;
+  // The storage's bytes are at storage.value->offset now.
+  virtual void restore(Storage& storage) = 0;
+  virtual void copy(Value& to, const Value& from, Bytes bytes) = 0;
+  // The value's bytes were at `from` and belong at value.offset; they may overlap if that is lower.
+  // Its storage, if it has one, is there from now on.
+  virtual void move(Value& value, Bytes from) = 0;
+  // Whether values that are not locked may be moved now, and whether gradients may too: nobody else
+  // can be reading them while they are being accumulated, or while an optimizer runs.
+  virtual bool may_move() const { return true; }
+  virtual bool may_move_gradients() const { return true; }
+  // Whether what asks for memory now is tried again when it does not fit.
+  virtual bool may_retry() const { return false; }
+  // While a replay runs: whether it is what asks for memory now, not an operator of another thread.
+  virtual bool is_replaying() const { return true; }
+  // For quiet steps: a recipe with its cost, for one value whose bytes it will hold. Asked for only
+  // if the configuration has quiet steps.
+  virtual SavedBytes* new_saved_bytes(const Value&) { return nullptr; }
+};
+
+}  // namespace coop

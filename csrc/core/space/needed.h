@@ -1,0 +1,75 @@
+// The smallest budget in which a run would have passed without an eviction.
+//
+// As long as everything fits between the two sides the arena itself tells: what they took together
+// at most. From the first block that does not, blocks are placed and freed a second time, in an
+// arena without an end, as the program asks for them and lets go of them: nothing is evicted, moved
+// aside or replayed there.
+//
+// In that budget the blocks lie as they would with no limit at all, so it is exact but for two
+// things. With a little less, a block that does not fit between the sides may still find a hole in
+// the other side. And the extents of the small area are larger in a larger budget: one is accounted
+// for exactly; where it takes several, what they move aside is estimated.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/model/value.h"
+#include "core/space/arena.h"
+#include "core/space/small_area.h"
+#include "core/types.h"
+
+namespace coop {
+
+class Needed {
+ public:
+  explicit Needed(const Config& config) : config_(config) {}
+
+  bool is_on() const { return arena_ != nullptr; }
+  // Goes on from what `arena` holds.
+  void begin(Arena& arena);
+
+  // What the program does. Values that only replays made are not known here, and passed over.
+  void placed(Value* value, Side side, Arena& arena) {
+    if (value->bytes > largest_) largest_ = value->bytes;
+    if (!is_on() && arena.is_across(value->offset, end(side))) depart(value, arena);
+    if (is_on()) place(value, side);
+  }
+  void refused(Value* value, Side side, Arena& arena);
+  void freed(const Value* value) {
+    if (is_on()) free(value);
+  }
+  void handed_over(const Value* from, Value* to);
+  void exchanged(Value* a, Value* b);
+  // What the core does at the first step; to be told before it does.
+  void gather(Arena& arena, bool gradients);
+  void extent_added(Value* extent, Arena& arena);
+  void extent_freed(const Value* extent, Arena& arena);
+
+  Bytes bytes(const Arena& arena, const SmallArea& small, bool evicted) const;
+
+ private:
+  Side end(Side side) const { return config_.partition ? side : Side::kLeft; }
+  void depart(const Value* value, Arena& arena);
+  void place(Value* value, Side side);
+  void free(const Value* value);
+  void set_offset(const Value* value, Bytes offset);
+  Bytes offset(const Value* value) const {
+    const auto id = static_cast<size_t>(value->id);
+    return id < offsets_.size() ? offsets_[id] : Arena::kNowhere;
+  }
+  void fold(Arena& arena);
+  bool suffices(Bytes budget, Bytes others, Bytes small_bytes) const;
+  bool suffices_with_more(Bytes budget, Bytes others, Bytes small_bytes) const;
+
+  Config config_;
+  std::unique_ptr<Arena> arena_;  // null: not needed yet
+  std::vector<Bytes> offsets_;    // in it, by Value::id
+  int64_t num_extents_ = 0;
+  Bytes extent_bytes_ = 0;
+  int64_t most_extents_ = 0;
+  Bytes most_ = 0;     // that all others took, until the number of extents last changed
+  Bytes largest_ = 0;  // block of the others
+};
+
+}  // namespace coop

@@ -1,0 +1,55 @@
+// What an allocation that does not fit can say about it (Rule 15).
+#include <algorithm>
+
+#include "core/space/space.h"
+
+namespace coop {
+
+OutOfBudget::OutOfBudget(const Shortage& shortage)
+    : std::runtime_error("out of budget: " + std::to_string(shortage.wanted) +
+                         " bytes wanted, at most " + std::to_string(shortage.largest_window) +
+                         " consecutive bytes can be freed of a budget of " +
+                         std::to_string(shortage.budget)),
+      shortage(shortage) {}
+
+Shortage Space::shortage(Bytes wanted) const {
+  Shortage result;
+  result.wanted = wanted;
+  result.budget = budget_;
+  result.held = held_;
+  auto add_kept = [&](const std::string& reason, Bytes bytes) {
+    result.kept_bytes += bytes;
+    auto kept = std::find_if(result.kept.begin(), result.kept.end(),
+                             [&](const auto& entry) { return entry.first == reason; });
+    if (kept == result.kept.end()) kept = result.kept.insert(kept, {reason, 0});
+    kept->second += bytes;
+  };
+  // Whether a window could contain it; else it is counted as what it is.
+  auto is_usable = [&](const Block& block) {
+    const Value* value = block.value;
+    if (value == nullptr) return true;
+    if (value->locks > 0) {
+      result.locked_bytes += block.bytes;
+    } else if (value->is_kept()) {
+      add_kept(value->storage->keep_reason, block.bytes);
+    } else if (value->can_leave()) {
+      return true;
+    } else if (value->storage != nullptr && value->storage->handle == nullptr) {
+      // No operator has returned it yet: it belongs to the one that runs.
+      result.temporary_bytes += block.bytes;
+    } else {
+      result.root_bytes += block.bytes;
+    }
+    return false;
+  };
+  Bytes run = 0;
+  for_each_block([&](const Block& block) {
+    run = is_usable(block) ? run + block.bytes : 0;
+    result.largest_window = std::max(result.largest_window, run);
+  });
+  // More budget is more room at the right end, behind the last run.
+  result.sufficient_budget = budget_ + arena_.rounded(wanted) - run;
+  return result;
+}
+
+}  // namespace coop
