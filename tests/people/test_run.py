@@ -213,8 +213,8 @@ NOT_A_SIZE = (
         (
             ["--budget", "1000TiB", "--device", "cpu", "train.py"],
             {},
-            f"a budget of 1000.00 TiB is more than the {format_bytes(memory_bytes())} of main memory "
-            "that there are here: choose less",
+            f"a budget of 1000.00 TiB is more than the {format_bytes(memory_bytes())} of main "
+            "memory that there are here: choose less",
         ),
         (
             ["--budget", "1MiB", "train.py"],
