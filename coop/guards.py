@@ -143,7 +143,7 @@ def _sharing(method: Callable[..., Any]) -> Any:
         engine = _engine_of(x)
         held = engine.owns(x) and not engine.is_pinned(x)
         if held:
-            engine.pin(x, "its memory is shared with a NumPy array or the like", True)
+            engine.pin(x, "its memory is shared with a NumPy array or the like", False)
         was_inside = _C.is_thread_enabled()
         copied = False
         # A copy is not the engine's: nobody would know that its address was given away.
