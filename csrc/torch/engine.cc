@@ -184,13 +184,24 @@ void Engine::materialize(c10::StorageImpl* impl) {
   core_.materialize(storage);
 }
 
-void Engine::lend(c10::StorageImpl* impl, Operation* operation) {
+void Engine::lend(c10::ArrayRef<c10::StorageImpl*> impls, Operation* operation) {
   const std::lock_guard<MaterializerMutex> materializer(materializer_);
   const EngineLock guard(*this);
-  Storage* storage = look_up(impl);
-  if (storage == nullptr) return;
-  if (recorder_ != nullptr) recorder_->materialize(storage);
-  core_.begin(*operation, &storage, 1);
+  std::vector<Storage*> storages;
+  for (c10::StorageImpl* impl : impls) {
+    Storage* storage = look_up(impl);
+    if (storage == nullptr) continue;
+    if (recorder_ != nullptr) recorder_->materialize(storage);
+    storages.push_back(storage);
+  }
+  for (int attempt = 0;;) {
+    try {
+      return core_.begin(*operation, storages.data(), storages.size());
+    } catch (const OutOfBudget& error) {
+      const Bytes wanted = error.shortage.wanted;
+      if (!core_.make_room(storages.data(), storages.size(), wanted, &attempt)) throw;
+    }
+  }
 }
 
 void Engine::take_back(Operation* operation) {

@@ -169,7 +169,7 @@ class Engine final : public Host, public std::enable_shared_from_this<Engine> {
   // --- what a user may ask ---------------------------------------------------------------------
   void materialize(c10::StorageImpl* impl);
   // The same, and it stays so until take_back(). For another engine's operator.
-  void lend(c10::StorageImpl* impl, Operation* operation);
+  void lend(c10::ArrayRef<c10::StorageImpl*> impls, Operation* operation);
   void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();

@@ -4,7 +4,9 @@
 
 #include <c10/core/Allocator.h>
 
+#include <map>
 #include <mutex>
+#include <vector>
 
 #include "torch/above.h"
 #include "torch/engine.h"
@@ -14,25 +16,27 @@ namespace coop {
 
 namespace {
 
-void hold(const c10::IValue& argument, Hold* held) {
-  for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t) {
-    if (!tensor.defined() || !tensor.has_storage()) return;
-    Engine* engine = active_engine(tensor.device());
-    if (engine == nullptr) return;
-    Loan& loan = held->loans.emplace_back(engine, Operation());
-    engine->lend(tensor.storage().unsafeGetStorageImpl(), &loan.operation);
-  });
-}
-
 std::unique_ptr<at::ObserverContext> bring_back(const at::RecordFunction& function) {
   // What an operator of ours uses is there already.
   if (running().depth > 0) return nullptr;
   const UnprofiledScope unprofiled;
+  std::map<Engine*, std::vector<c10::StorageImpl*>> used;
+  for (const c10::IValue& argument : function.inputs()) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor, int32_t) {
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      Engine* engine = active_engine(tensor.device());
+      if (engine != nullptr) used[engine].push_back(tensor.storage().unsafeGetStorageImpl());
+    });
+  }
   Hold held;  // together: one must not make room for another
-  try {
-    for (const c10::IValue& argument : function.inputs()) hold(argument, &held);
-  } catch (const OutOfBudget&) {
-    // The operator itself may need them one after the other. The profile lacks its shapes.
+  for (const auto& [engine, impls] : used) {
+    Loan& loan = held.loans.emplace_back(engine, Operation());
+    try {
+      engine->lend(impls, &loan.operation);
+    } catch (const OutOfBudget&) {
+      // They never fit together, so no operator below will use them together either. The profile
+      // lacks the shapes of this one.
+    }
   }
   return nullptr;
 }
