@@ -1,32 +1,76 @@
-"""No cliff is silent: what recomputes for longer than a plain step says so, and can be stopped."""
+"""No cliff is silent (Rule 20): a slow step says so once, and an interrupt is seen meanwhile."""
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 import warnings
 
 import torch
-from torch import nn
 
 import coop
+from tests.gpu.programs import ROOT
+from tests.engine.thrashing import BUDGET_BYTES, DEPTH, NUMEL
 
 
-def chain(depth: int = 24) -> None:
-    """One step of a deep network whose values are all the same size."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        *(layer for _ in range(depth) for layer in (nn.Linear(64, 64), nn.Tanh()))
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.randn(512, 64)).sum().backward()
-        optimizer.step()
+def chain(depth: int) -> None:
+    """Two backward passes over values that are all the same size."""
+    for _ in range(2):
+        x = torch.linspace(0, 1, NUMEL, requires_grad=True)
+        for _ in range(depth):
+            x = x.sin()
+        x.sum().backward()
 
 
-def warnings_in(budget_bytes: int) -> tuple[list[warnings.WarningMessage], coop.Stats]:
+def run_in(budget_bytes: int) -> tuple[list[str], coop.Stats]:
+    """What it warned of, and what happened."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with coop.budget(budget_bytes) as session:
-            chain()
-    slow = [entry for entry in caught if issubclass(entry.category, coop.SlowStepWarning)]
+        with coop.budget(budget_bytes, device="cpu") as session:
+            chain(depth=600)
+    slow = [str(w.message) for w in caught if issubclass(w.category, coop.SlowStepWarning)]
     return slow, session.stats()
+
+
+def test_recomputing_for_longer_than_without_a_limit_is_told_once_with_a_budget_that_helps() -> None:
+    said, stats = run_in(2**28)
+    assert said == []
+    assert stats.num_evictions == 0
+    said, stats = run_in(BUDGET_BYTES)
+    assert stats.replay_ns > stats.compute_ns
+    assert len(said) == 1
+    advised = re.search(r"--budget (\d+)", said[0])
+    assert advised is not None, said[0]
+    said, stats = run_in(int(advised[1]))
+    assert said == []
+    assert stats.num_evictions == 0
+
+
+def test_a_little_recomputation_is_not_worth_a_warning() -> None:
+    _, stats = run_in(2**28)
+    said, stats = run_in(stats.needed_bytes // 2)
+    assert stats.num_replays > 0
+    assert said == []
+
+
+def test_an_interrupt_is_seen_in_the_middle_of_recomputing() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.engine.thrashing"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        # As if at a terminal: a background job of a shell has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    warned = process.stdout.readline()
+    assert warned.startswith("warned: coop: this step has recomputed for"), warned
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    last = process.stdout.readline().split()
+    assert process.wait(timeout=600) == 0
+    assert last[:2] == ["whole:", "True"]
+    # Left alone it replays a million.
+    assert int(last[3]) < 50 * DEPTH

@@ -1,51 +1,47 @@
-"""A packed LSTM in a budget in which it recomputes for minutes; run by test_slow_steps.py.
+"""A chain in a budget in which its backward pass recomputes for minutes; run by test_slow_steps.py.
 
-It prints a line when it is in the middle of that, and another one after it was interrupted.
+The whole backward pass is one call of Python's, so only the engine can look for signals meanwhile.
+It prints a line when it is in the middle of that, and others after it was interrupted.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 import coop
 
-
-def make() -> tuple[nn.LSTM, Tensor]:
-    torch.manual_seed(0)
-    return nn.LSTM(64, 128, num_layers=2), torch.randn(200, 16, 64)
-
-
-def backward(model: nn.LSTM, inputs: Tensor) -> None:
-    packed = pack_padded_sequence(inputs, torch.arange(200, 40, -10))
-    out, _ = model(packed)
-    out.data.pow(2).mean().backward()
+DEPTH = 8000
+NUMEL = 2**14
+BUDGET_BYTES = 2**19
 
 
-def main(budget_bytes: int) -> None:
+def main() -> None:
+    """Trains until it is interrupted."""
+
     def show(message: Warning | str, *_: object) -> None:
         print(f"warned: {message}", flush=True)
 
-    warnings.showwarning = show
-    with coop.budget(budget_bytes, device="cpu") as session:
-        model, inputs = make()
-        kept = inputs.mul(2)
+    warnings.showwarning = show  # type: ignore[assignment]
+    with coop.budget(BUDGET_BYTES, device="cpu") as session:
+        leaf = torch.linspace(0, 1, NUMEL, requires_grad=True)
+        kept = leaf.detach().mul(2)
+        x: torch.Tensor = leaf
+        for _ in range(DEPTH):
+            x = x.sin()
         try:
-            backward(model, inputs)
+            x.sum().backward()
         except KeyboardInterrupt:
-            stats = session.stats()
-            print(f"interrupted after {stats.num_replays} replays", flush=True)
+            print("interrupted", flush=True)
+        del x
         # All is as it was, and goes on.
-        model.zero_grad()
-        fresh, same = make()
-        pairs = zip(model.parameters(), fresh.parameters(), strict=True)
-        same_bits = [torch.equal(a, b) for a, b in pairs]
-        print("whole:", all(same_bits), torch.equal(kept, same.mul(2)), flush=True)
+        stats = session.stats()
+        whole = torch.equal(kept, torch.linspace(0, 1, NUMEL).mul(2)) and leaf.grad is None
+        leaf.sin().sum().backward()
+        whole = whole and torch.equal(leaf.grad, torch.linspace(0, 1, NUMEL).cos())
+        print("whole:", whole, "replays:", stats.num_replays, flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()
