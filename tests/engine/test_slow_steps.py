@@ -11,8 +11,8 @@ import warnings
 import torch
 
 import coop
-from tests.gpu.programs import ROOT
 from tests.engine.thrashing import BUDGET_BYTES, DEPTH, NUMEL
+from tests.gpu.programs import ROOT
 
 
 def chain(depth: int) -> None:
