@@ -34,7 +34,7 @@ def run_in(budget_bytes: int) -> tuple[list[str], coop.Stats]:
     return slow, session.stats()
 
 
-def test_recomputing_for_longer_than_without_a_limit_is_told_once_with_a_budget_that_helps() -> None:
+def test_recomputing_for_longer_than_the_program_is_told_once_with_a_budget_that_helps() -> None:
     said, stats = run_in(2**28)
     assert said == []
     assert stats.num_evictions == 0

@@ -8,7 +8,9 @@
 // In that budget the blocks lie as they would with no limit at all, so it is exact but for two
 // things. With a little less, a block that does not fit between the sides may still find a hole in
 // the other side. And the extents of the small area are larger in a larger budget: one is accounted
-// for exactly; where it takes several, what they move aside is estimated.
+// for exactly; where it takes several, what they move aside is estimated. A run that evicts may
+// also make roots or copies that it would not have made with room, which are counted, or miss some:
+// then it is an estimate too.
 #pragma once
 
 #include <memory>
