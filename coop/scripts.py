@@ -18,7 +18,7 @@ import traceback
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -77,8 +77,8 @@ def record_script(
     Returns the trace, if there is one; how it ended; and, in a line, which files stayed as they
     were. After a failure the trace is of the complete steps before.
     """
-    _import_what_is_needed()
-    with tempfile.TemporaryDirectory(prefix="coop-plan-") as folder:
+    with _without_gpus(), tempfile.TemporaryDirectory(prefix="coop-plan-") as folder:
+        _import_what_is_needed()
         overlay = Overlay(folder)
         file = Path(overlay.folder) / ("trace.jsonl" if path is None else path.name)
         report = Path(overlay.folder) / "outcome.json"
@@ -110,15 +110,36 @@ def record_script(
         return trace, outcome, overlay.summary()
 
 
+@contextlib.contextmanager
+def _without_gpus() -> Iterator[None]:
+    """CUDA cannot be used in a forked process, and the script is to see a pretended GPU only."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 @functools.cache
 def _import_what_is_needed() -> None:
-    """By the first step without hardware: it takes seconds, here once for all processes."""
+    """By the first step without hardware: it takes seconds, here once for all processes.
+
+    No backward pass: where there is a GPU that starts threads, and autograd refuses to run in a
+    process that was forked after that.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="coop-plan-") as folder,
         pretending(Overlay(folder), "cpu"),
     ):
         model = torch.nn.Linear(1, 1)
-        model(torch.ones(1)).backward()
+        model(torch.ones(1))
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
         torch.optim.AdamW(model.parameters()).step()
 
 

@@ -97,8 +97,8 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   for (const char* name :
        {"_validate_sparse_bsc_tensor_args", "_validate_sparse_bsr_tensor_args",
         "_validate_sparse_compressed_tensor_args", "_validate_sparse_coo_tensor_args",
-        "_validate_sparse_csc_tensor_args", "_validate_sparse_csr_tensor_args", "ctc_loss.Tensor",
-        "sparse_coo_tensor.indices", "sparse_coo_tensor.indices_size"}) {
+        "_validate_sparse_csc_tensor_args", "_validate_sparse_csr_tensor_args", "ctc_loss.IntList",
+        "ctc_loss.Tensor", "sparse_coo_tensor.indices", "sparse_coo_tensor.indices_size"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_held<true>>());
   }
   m.impl("is_pinned", TORCH_FN(is_pinned));

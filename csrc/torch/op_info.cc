@@ -258,6 +258,7 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
   info.takes_storages |= base == "aten::set_";
   info.copies = base == "aten::clone" || base == "aten::_to_copy";
   info.shares_memory = base == "aten::_lazy_clone";
+  info.undefined = !out && empty_makers().count(base) > 0;
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;

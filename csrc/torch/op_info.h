@@ -40,6 +40,7 @@ struct OpInfo {
   bool warns = false;
   // Rule 9: it may write all that it is given, and go on after it has returned. `writes` says so.
   bool unknown = false;
+  bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
   bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side

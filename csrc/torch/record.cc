@@ -74,6 +74,8 @@ void Engine::record(Call& call, const c10::OperatorHandle& op, c10::DispatchKeyS
     }
     if (running().hold != nullptr) {
       for (Storage* storage : call.fresh) {
+        // Whoever asked for it may write it by its address: to make it again would lose that.
+        if (info.undefined) core_.make_root(storage);
         Loan& loan = running().hold->loans.emplace_back(this, Operation());
         core_.begin(loan.operation, &storage, 1);
       }

@@ -104,6 +104,14 @@ def _positions(function: Callable[..., Any]) -> int:
     )
 
 
+def _as_programs_call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method is looked up when it is called: that finds what a budget has put in its place."""
+    method = name.removeprefix("torch.Tensor.")
+    if method == name or "." in method or not hasattr(torch.Tensor, method):
+        return function
+    return lambda self, *args: getattr(torch.Tensor, method)(self, *args)
+
+
 def public_functions() -> dict[str, tuple[Callable[..., Any], int]]:
     """Name -> function and number of arguments, of all that torch lets others override."""
     found: dict[str, tuple[Callable[..., Any], int]] = {}
@@ -112,7 +120,7 @@ def public_functions() -> dict[str, tuple[Callable[..., Any], int]]:
         last = name.removesuffix(".__get__").rpartition(".")[2]
         if last in LEFT_OUT or "__set__" in name or "__delete__" in name:
             continue
-        found[name] = (function, _positions(dummy))
+        found[name] = (_as_programs_call(name, function), _positions(dummy))
     return dict(sorted(found.items()))
 
 
