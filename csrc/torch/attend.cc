@@ -1,5 +1,7 @@
 // What recomputing owes to whoever waits for it: that signals are seen, and that it does not take
 // long in silence.
+#include "torch/attend.h"
+
 #include "core/clock.h"
 #include "torch/engine.h"
 
@@ -8,6 +10,7 @@ namespace coop {
 namespace {
 
 constexpr int64_t kEveryNs = 50'000'000;
+thread_local int num_uninterrupted = 0;
 
 // Python runs without the engine's lock: its handlers may use tensors.
 class Unlocked {
@@ -23,9 +26,13 @@ class Unlocked {
 
 }  // namespace
 
+UninterruptedScope::UninterruptedScope() { ++num_uninterrupted; }
+UninterruptedScope::~UninterruptedScope() { --num_uninterrupted; }
+
 // Before a replay, under the lock. What is thrown leaves nothing behind: the replay has made
 // nothing yet, and the core unlocks what waited for it.
 void Engine::attend() {
+  if (num_uninterrupted > 0) return;
   static thread_local int64_t last_ns = 0;
   const int64_t ns = now_ns();
   if (ns - last_ns < kEveryNs && !core_.pace().is_due()) return;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "torch/above.h"
+#include "torch/attend.h"
 #include "torch/source.h"
 
 namespace coop {
@@ -353,8 +354,8 @@ std::string Engine::stop_recording() {
 }
 
 std::vector<std::string> Engine::close() {
+  const UninterruptedScope uninterrupted;
   std::vector<std::string> lost;
-  bool interrupted = false;
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
   {
@@ -365,7 +366,7 @@ std::vector<std::string> Engine::close() {
     // What is brought back leaves the arena at once, so that there is room for the next. What fails
     // is tried again after all others, when what only their records kept is gone, for as long as
     // any of them came back.
-    for (bool progress = true; progress && !interrupted;) {
+    for (bool progress = true; progress;) {
       progress = false;
       lost.clear();
       const std::vector<Storage*> evicted = core_.evicted_storages();
@@ -376,18 +377,10 @@ std::vector<std::string> Engine::close() {
         // Its last tensor is just going, or another's replay has brought it back.
         if (!held[first + i] || storage->value->is_resident()) continue;
         const std::string size = std::to_string(content_bytes(*storage)) + " bytes (";
-        if (interrupted) {
-          lost.push_back(size + "interrupted)");
-          continue;
-        }
         try {
           core_.materialize(storage);
           if (!move_outside(storage)) core_.make_root(storage);
           progress = true;
-        } catch (const Interruption&) {
-          // Whoever cannot wait for it gives up the rest.
-          interrupted = true;
-          lost.push_back(size + "interrupted)");
         } catch (const std::exception& error) {
           lost.push_back(size + error.what() + ")");
         }
@@ -396,7 +389,6 @@ std::vector<std::string> Engine::close() {
     core_.forget_recipes();
   }
   held.clear();
-  if (interrupted) interrupt_again();
   empty_trash();
   sweep_externals();
   {

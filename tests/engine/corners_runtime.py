@@ -86,8 +86,16 @@ def a_second_thread_computing_meanwhile(seed: int) -> Outcome:
     meet = threading.Barrier(2, timeout=600.0)
     generator = torch.Generator().manual_seed(seed)
     other_losses: list[Tensor] = []
+    errors: list[BaseException] = []
 
     def other() -> None:
+        try:
+            compute()
+        except BaseException as error:
+            errors.append(error)
+            meet.abort()
+
+    def compute() -> None:
         weights = [torch.randn(64, 64, generator=generator) / 8 for _ in range(4)]
         for _ in range(steps):
             try:
@@ -111,11 +119,15 @@ def a_second_thread_computing_meanwhile(seed: int) -> Outcome:
         for _ in range(steps):
             meet.wait()
             losses += train(model, optimizer, [(torch.randn(512, 64), torch.randint(16, (512,)))])
+    except threading.BrokenBarrierError:
+        pass  # the other has failed
     except BaseException:
         meet.abort()  # or the other would wait for a step that never comes
         raise
     finally:
         thread.join()
+    if errors:
+        raise errors[0]
     return collect(losses, modules=[model], other_losses=other_losses)
 
 
