@@ -85,18 +85,27 @@ class Runtime:
         session._engine.activate()
 
     def stop(self, session: Session) -> list[str]:
-        """The session's budget ends. Returns descriptions of the tensors that were lost."""
-        # An interrupt may come at any call: the engines are closed all the same.
+        """The session's budget ends. Returns descriptions of the tensors that were lost.
+
+        Can be interrupted anywhere, and called again.
+        """
         self.session = None
-        engines = [session._engine]
+        if session._live is None:
+            return []
+        engines = [session._live]
         try:
             for patch in self._patches:
                 patch.leave()
             engines = list(session._engines().values())
             session._remember()
         finally:
+            # Nothing is called in between: an interrupt comes with a call, and an engine is closed
+            # once.
+            session._live = None
+            lost: list[str] = []
+            for engine in engines:
+                lost += engine.close()
             session._let_go()
-            lost = [line for engine in engines for line in engine.close()]
             for engine in engines:
                 self.threads.hold_until_done(engine)
         return lost

@@ -209,7 +209,11 @@ def budget(
         _start(session)
         yield session
     finally:
-        lost = runtime.stop(session)
+        try:
+            lost = runtime.stop(session)
+        except BaseException:
+            runtime.stop(session)  # it may have been interrupted before it had begun
+            raise
     if lost:
         raise LostTensorError(
             f"{len(lost)} tensors could not be given back on leaving the budget of "
