@@ -146,8 +146,6 @@ void run_signal_handlers() {
   if (PyErr_CheckSignals() != 0) throw_interruption();
 }
 
-void interrupt_again() { PyErr_SetInterrupt(); }
-
 void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device) {
   const PythonScope python;
   try {

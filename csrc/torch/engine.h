@@ -332,8 +332,6 @@ Shortage& last_shortage();
 // Runs the handlers of signals that have come, which may throw an Interruption. On another thread
 // than the main one it does nothing.
 void run_signal_handlers();
-// Has them run once more, by Python.
-void interrupt_again();
 // Warns in Python of a step that recomputes for longer than a plain step takes.
 void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device);
 
