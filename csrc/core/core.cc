@@ -11,25 +11,26 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       host_(*host),
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
+      foresight_(config_.policy.foresight, graph_, space_, journal_),
       scores_(config_.policy, graph_, space_, journal_),
-      chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, journal_,
+      chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
-      collector_(graph_, space_, scores_, journal_),
-      restorer_(host_, graph_, space_, scores_, collector_, journal_),
+      collector_(graph_, space_, scores_, foresight_, journal_),
+      restorer_(host_, graph_, space_, scores_, collector_, foresight_, journal_),
       mover_(host_, space_, scores_, journal_),
       evictor_(host_, space_, scores_, restorer_, mover_, journal_),
       compactor_(config_.policy, host_, graph_, space_, scores_, evictor_, mover_, faults_,
-                 journal_),
+                 foresight_, journal_),
       quiet_steps_(config_, space_, restorer_, journal_),
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
-                 quiet_steps_, faults_, journal_),
+                 quiet_steps_, faults_, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
                     faults_, journal_),
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_,
               materializer_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
-                 materializer_, writes_, quiet_steps_, journal_),
-      steps_(graph_, space_, writes_, quiet_steps_, journal_) {}
+                 materializer_, writes_, quiet_steps_, foresight_, journal_),
+      steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
   Storage* storage = allocator_.allocate(bytes, side);
@@ -136,8 +137,8 @@ void Core::make_gradient(Storage* storage) {
   if (!value->is_resident() || value->stays()) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
-  if (config_.policy.move_gradients_aside && journal_.stats.num_evictions > 0 &&
-      space_.is_movable(value) && host_.may_move()) {
+  if (config_.policy.move_gradients_aside && !foresight_.is_placing() &&
+      journal_.stats.num_evictions > 0 && space_.is_movable(value) && host_.may_move()) {
     compactor_.move_aside(value);
   }
   collector_.drop_recipe(value);

@@ -21,6 +21,7 @@
 #include "core/engine/restorer.h"
 #include "core/engine/steps.h"
 #include "core/engine/writes.h"
+#include "core/foresight/foresight.h"
 #include "core/host.h"
 #include "core/journal.h"
 #include "core/model/graph.h"
@@ -124,6 +125,7 @@ class Core {
   Journal journal_;
   Graph graph_;
   Space space_;
+  Foresight foresight_;
   Scores scores_;
   CopyCost copy_cost_;
   Faults faults_;

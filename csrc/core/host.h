@@ -1,6 +1,8 @@
 // The core's only way out: what the outside does for it, and what the outside allows.
 #pragma once
 
+#include <limits>
+
 #include "core/types.h"
 
 namespace coop {
@@ -8,6 +10,29 @@ namespace coop {
 struct SavedBytes;
 struct Storage;
 struct Value;
+
+// At which end of the arena a thread's allocations are placed. Usually their own; in the last
+// resort, those of an operator that are large are placed at one end and the other in turn.
+class Ends {
+ public:
+  Side choose(Bytes bytes, Side own) {
+    if (bytes < alternating_bytes_) return own;
+    const Side end = next_;
+    next_ = end == Side::kLeft ? Side::kRight : Side::kLeft;
+    return end;
+  }
+  void alternate_from(Bytes bytes) {
+    alternating_bytes_ = bytes;
+    next_ = Side::kRight;
+  }
+  void stop_alternating() { alternating_bytes_ = kNever; }
+
+ private:
+  static constexpr Bytes kNever = std::numeric_limits<Bytes>::max();
+
+  Bytes alternating_bytes_ = kNever;
+  Side next_ = Side::kRight;
+};
 
 class Host {
  public:
@@ -28,9 +53,15 @@ class Host {
   virtual bool may_retry() const { return false; }
   // While a replay runs: whether it is what asks for memory now, not an operator of another thread.
   virtual bool is_replaying() const { return true; }
+  // Those of the thread that asks. Threads run operators at the same time, and one that ends must
+  // not change how those of another are placed.
+  virtual Ends& ends() { return ends_; }
   // For quiet steps: a recipe with its cost, for one value whose bytes it will hold. Asked for only
   // if the configuration has quiet steps.
   virtual SavedBytes* new_saved_bytes(const Value&) { return nullptr; }
+
+ private:
+  Ends ends_;
 };
 
 }  // namespace coop

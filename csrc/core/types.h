@@ -88,8 +88,11 @@ struct Stats {
   int64_t num_saves = 0;    // evicted values whose bytes are kept outside
   Bytes saved_bytes = 0;
   int64_t num_steps = 0;
-  Cost compute_cost = 0;  // operators the program asked for
-  Cost replay_cost = 0;   // operators run again
+  int64_t num_schedules = 0;  // that were made
+  int64_t num_followed = 0;   // steps that went as foreseen to their end
+  int64_t num_left = 0;       // steps in which a schedule was left
+  Cost compute_cost = 0;      // operators the program asked for
+  Cost replay_cost = 0;       // operators run again
   int64_t num_recipes = 0;
   int64_t num_values = 0;
   int64_t num_blocks = 0;

@@ -9,15 +9,18 @@ namespace coop {
 Storage* Allocator::allocate(Bytes bytes, Side side) {
   if (space_.has_pending()) collector_.collect_passed(/*wait=*/false);
   Value* value = graph_.new_value(space_.arena().rounded(bytes));
-  place(value, bytes, space_.is_small(bytes), side);
+  place(value, bytes, space_.is_small(bytes), side, foresight_.is_placing());
+  if (is_asked_for()) foresight_.allocated(value);
   return graph_.new_storage(bytes, value);
 }
 
-void Allocator::place(Value* value, Bytes bytes, bool small, Side side) {
+void Allocator::place(Value* value, Bytes bytes, bool small, Side side, bool foreseen) {
   try {
     if (faults_.strikes()) throw OutOfBudget(space_.shortage(value->bytes));
-    if (!small || !place_small(value)) {
-      const Side end = space_.end_for(bytes, side);
+    if (foreseen && !small && place_as_foreseen(value)) {
+      // It lies where the schedule has room for it.
+    } else if (!small || !place_small(value)) {
+      const Side end = host_.ends().choose(bytes, space_.end_of(side));
       // Not for what is brought back for an optimizer: for what it makes.
       if (journal_.in_optimizer() && !journal_.is_restoring() &&
           std::exchange(gathered_serial_, journal_.optimizer_serial) != journal_.optimizer_serial) {
@@ -37,6 +40,15 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side) {
   }
   if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side, space_.arena());
   space_.hold(value, bytes, side);
+}
+
+bool Allocator::place_as_foreseen(Value* value) {
+  const Foresight::Places places =
+      is_asked_for() ? foresight_.next_places() : foresight_.next_places_of_replay(value->bytes);
+  for (const Bytes offset : {places.first, places.second}) {
+    if (offset >= 0 && space_.place_at(value, offset)) return true;
+  }
+  return false;
 }
 
 // False when there is no room for another extent; the block itself may still fit elsewhere.
@@ -85,6 +97,8 @@ void Allocator::place_lowest(Value* value) {
 
 void Allocator::place_or_evict(Value* value, Side side) {
   if (space_.place(value, side)) return;
+  // Before anything is moved.
+  space_.needed().begin(space_.arena());
   quiet_steps_.on_search();
   // No window can do better than everything that is free or can leave.
   do {

@@ -14,7 +14,7 @@ class Allocator {
  public:
   Allocator(Host& host, Graph& graph, Space& space, Chooser& chooser, Evictor& evictor,
             Mover& mover, Compactor& compactor, Collector& collector, QuietSteps& quiet_steps,
-            Faults& faults, Journal& journal)
+            Faults& faults, Foresight& foresight, Journal& journal)
       : host_(host),
         graph_(graph),
         space_(space),
@@ -25,16 +25,21 @@ class Allocator {
         collector_(collector),
         quiet_steps_(quiet_steps),
         faults_(faults),
+        foresight_(foresight),
         journal_(journal) {}
 
   // A storage with a block and no recipe yet; throws OutOfBudget.
   Storage* allocate(Bytes bytes, Side side);
   // Gives a new value a block, or recycles it and throws. `bytes` as asked for.
-  void place(Value* value, Bytes bytes, bool small, Side side);
+  void place(Value* value, Bytes bytes, bool small, Side side) {
+    place(value, bytes, small, side, false);
+  }
 
  private:
+  void place(Value* value, Bytes bytes, bool small, Side side, bool foreseen);
   // By the program, and not by a replay.
   bool is_asked_for() const { return !journal_.is_restoring() || !host_.is_replaying(); }
+  bool place_as_foreseen(Value* value);
   bool place_small(Value* value);
   void place_lowest(Value* value);
   void place_or_evict(Value* value, Side side);
@@ -49,6 +54,7 @@ class Allocator {
   Collector& collector_;
   QuietSteps& quiet_steps_;
   Faults& faults_;
+  Foresight& foresight_;
   Journal& journal_;
   int64_t gathered_serial_ = 0;  // of the optimizer for which gradients were gathered last
 };

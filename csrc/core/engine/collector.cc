@@ -26,6 +26,8 @@ void Collector::reconsider(Value* value) {
       // A sibling replay may need it; free_transients() ends this.
       transients_.push_back({value->id, value->serial});
       scores_.refresh(value);
+    } else if (foresight_.wants(value)) {
+      scores_.refresh(value);
     } else {
       // Rule 4: nobody can see its bytes.
       space_.free(value);
@@ -42,6 +44,7 @@ void Collector::destroy_unneeded() {
     if (value->recipe != nullptr) prefetch_range(value->recipe, kUnlinkedBytes);
     if (value->is_resident()) space_.free(value);
     if (value->is_evicted()) scores_.on_restored(value);
+    foresight_.destroyed(value);
     space_.needed().freed(value);
     Recipe* recipe = graph_.take_recipe(value);
     graph_.recycle(value);
@@ -55,6 +58,7 @@ void Collector::storage_died(Storage* storage) {
     return;
   }
   Value* value = storage->value;
+  foresight_.died(value);
   graph_.detach(value);
   graph_.recycle(storage);
   reconsider(value);
@@ -77,8 +81,9 @@ bool Collector::collect_passed(bool wait) {
 
 void Collector::drop_recipe(Value* value) {
   COOP_ASSERT(value->is_resident());
-  value->made_quietly = false;
+  value->made_quietly = value->undefined = false;
   if (value->recipe == nullptr) return;
+  foresight_.fixed(value);
   if (Recipe* recipe = graph_.take_recipe(value)) {
     graph_.unlink(recipe, &unneeded_);
     destroy_unneeded();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/foresight/foresight.h"
 #include "core/journal.h"
 #include "core/model/graph.h"
 #include "core/policy/scores.h"
@@ -17,8 +18,8 @@ namespace coop {
 
 class Collector {
  public:
-  Collector(Graph& graph, Space& space, Scores& scores, Journal& journal)
-      : graph_(graph), space_(space), scores_(scores), journal_(journal) {}
+  Collector(Graph& graph, Space& space, Scores& scores, Foresight& foresight, Journal& journal)
+      : graph_(graph), space_(space), scores_(scores), foresight_(foresight), journal_(journal) {}
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -49,6 +50,7 @@ class Collector {
   Graph& graph_;
   Space& space_;
   Scores& scores_;
+  Foresight& foresight_;
   Journal& journal_;
   std::vector<Value*> unneeded_;  // to be destroyed
   std::vector<Transient> transients_;

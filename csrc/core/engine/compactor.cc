@@ -25,6 +25,7 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
       {"place large results at both ends in turn", true, true, false, /*alternate=*/true},
   };
   if (faults_.take() || !options_.retry_operators || !host_.may_move()) return false;
+  foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
     if (next.unprotect_backward && !scores_.stop_protecting_backward()) continue;
@@ -42,7 +43,7 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
           [&](const Value* value) { return value->mark == mark || value->made_in_backward; });
     }
     changed |= move_together(std::move(values), mark, next.gradients, /*evict=*/true);
-    if (next.alternate) space_.alternate_from(wanted / 2);
+    if (next.alternate) host_.ends().alternate_from(wanted / 2);
     if (!changed) continue;
     ++journal_.stats.num_retries;
     return true;
@@ -57,6 +58,7 @@ bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* at
       {"evict what a backward pass made", false, false, /*unprotect_backward=*/true},
   };
   if (faults_.has_struck() || !options_.retry_replays || !host_.may_move()) return false;
+  foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
     if (next.unprotect_backward) return scores_.stop_protecting_backward();
@@ -96,9 +98,12 @@ bool Compactor::move_together(std::vector<Value*> values, int64_t mark, bool gra
 }
 
 void Compactor::gather_gradients() {
-  if (!options_.gather_gradients || !host_.may_move()) return;
+  // A schedule has a place for everything.
+  if (!options_.gather_gradients || !host_.may_move() || foresight_.is_placing()) return;
   const bool is_first = journal_.step == 0;
-  if (is_first) space_.needed().gather(space_.arena(), host_.may_move_gradients());
+  if (is_first) {
+    space_.needed().gather(space_.arena(), host_.may_move_gradients(), journal_.optimizer_serial);
+  }
   if (!is_first && journal_.stats.num_evictions == 0) return;
   move_together({}, graph_.new_mark(), /*gradients=*/true, /*evict=*/false);
 }

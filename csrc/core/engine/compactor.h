@@ -15,7 +15,7 @@ namespace coop {
 class Compactor {
  public:
   Compactor(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
-            Evictor& evictor, Mover& mover, Faults& faults, Journal& journal)
+            Evictor& evictor, Mover& mover, Faults& faults, Foresight& foresight, Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),
@@ -24,6 +24,7 @@ class Compactor {
         evictor_(evictor),
         mover_(mover),
         faults_(faults),
+        foresight_(foresight),
         journal_(journal) {}
 
   // The next attempt, counted from 0, for an operator that did not fit and was aborted. An attempt
@@ -55,6 +56,7 @@ class Compactor {
   Evictor& evictor_;
   Mover& mover_;
   Faults& faults_;
+  Foresight& foresight_;
   Journal& journal_;
 };
 

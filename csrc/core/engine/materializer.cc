@@ -152,7 +152,7 @@ void Materializer::split_version(Storage* storage) {
   space_.hand_over(old, next);
   graph_.detach(old);
   graph_.attach(next, storage);
-  scores_.on_evicted(old);
+  if (old->has_way_back()) scores_.on_evicted(old);
   storage->in_place = false;
 }
 

@@ -22,11 +22,12 @@ struct Write {
   Storage* storage = nullptr;
   Value* old = nullptr;  // what the recipe reads; null for a root that nothing needs
   Kind kind = Kind::kRoot;
-  bool keep_old = false;   // the operator makes or writes other values too, so that a replay needs
-                           // the old bytes of a root
-  bool make_root = false;  // what is written stays for good
-  bool prepared = false;   // by begin()
-  bool counted = false;    // among the storage's writers
+  bool keep_old = false;    // the operator makes or writes other values too, so that a replay needs
+                            // the old bytes of a root
+  bool make_root = false;   // what is written stays for good
+  bool overwrites = false;  // all of the storage, none of which is read
+  bool prepared = false;    // by begin()
+  bool counted = false;     // among the storage's writers
 
   bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }
 };
@@ -38,6 +39,7 @@ class Operation {
   Operation(Operation&& other) noexcept
       : writes(std::move(other.writes)),
         quiet(other.quiet),
+        undefined(other.undefined),
         locked_(std::move(other.locked_)),
         operators_(std::exchange(other.operators_, nullptr)) {}
   Operation& operator=(Operation&&) = delete;
@@ -46,6 +48,7 @@ class Operation {
 
   std::vector<Write> writes;  // told before begin()
   bool quiet = false;         // it could get a recipe, but does not (see QuietSteps)
+  bool undefined = false;     // what it makes is for others to write (see Value::undefined)
 
  private:
   friend class Operators;

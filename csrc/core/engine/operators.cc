@@ -41,7 +41,7 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
 
 void Operators::commit(Operation& operation, Recipe* recipe, Value* const* inputs,
                        size_t num_inputs, Storage* const* fresh, size_t num_fresh, Cost cost) {
-  space_.stop_alternating();
+  host_.ends().stop_alternating();
   writes_.settle(operation.writes);
   journal_.clock += cost;
   ++journal_.stats.num_operators;
@@ -54,6 +54,7 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   const bool in_backward =
       keep && recipe->in_backward && options_.protect_backward && !journal_.in_optimizer();
   Bytes made = 0;
+  foresight_.ran(keep ? recipe : nullptr, operation.locked_, cost);
   auto add_output = [&](Value* value, size_t index) {
     // Small values are roots from the start: they are never evicted.
     if (keep && space_.has(value)) {
@@ -62,8 +63,13 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
       made += value->bytes;
       journal_.emit(EventKind::kRecipe, value, static_cast<int64_t>(cost));
     }
+    foresight_.made(value, keep ? recipe : nullptr);
     scores_.touch(value);
-    if (operation.quiet) quiet_steps_.add(value);
+    if (operation.undefined) {
+      value->undefined = space_.has(value);
+    } else if (operation.quiet) {
+      quiet_steps_.add(value);
+    }
     scores_.add_candidate(value);
   };
   for (size_t i = 0; i < num_fresh; ++i) add_output(fresh[i]->value, i);
@@ -75,6 +81,7 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
       Value* next = graph_.new_value(write.old->bytes);
       space_.hand_over(write.old, next);
       space_.needed().handed_over(write.old, next);
+      foresight_.overwritten(write.old, next);
       graph_.detach(write.old);
       graph_.attach(next, write.storage);
     }
@@ -83,13 +90,22 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   copy_cost_.observe(cost, made);
   // After all outputs have their recipe: they are neighbours of what is evicted now.
   for (const Write& write : operation.writes) {
-    if (write.makes_version() && write.kind == Write::Kind::kInPlace) scores_.on_evicted(write.old);
+    if (!write.makes_version() || write.kind != Write::Kind::kInPlace) continue;
+    if (write.old->has_way_back()) scores_.on_evicted(write.old);
   }
   for (Value* value : operation.locked_) {
     scores_.touch(value);
     collector_.unlock(value);
   }
   end(operation);
+  foresight_.end_operator([&](Value* value) {
+    if (value->storage == nullptr) {
+      collector_.reconsider(value);
+    } else if (value->can_leave() && value->locks == 0) {
+      quiet_steps_.on_search();  // it would not fit without
+      evictor_.evict(value);
+    }
+  });
 }
 
 // Whether anything that the operator made is worth a recipe; if not, it is retired.
@@ -118,7 +134,7 @@ void Operators::end(Operation& operation) {
 }
 
 void Operators::abort(Operation& operation) {
-  space_.stop_alternating();
+  host_.ends().stop_alternating();
   writes_.settle(operation.writes);
   for (const Write& write : operation.writes) {
     if (!write.makes_version() || write.kind != Write::Kind::kCopied) continue;
@@ -132,8 +148,8 @@ void Operators::abort(Operation& operation) {
   for (const Write& write : operation.writes) {
     // What may be half written is recomputed from its recipe.
     Value* value = write.storage->value;
-    if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->is_resident() &&
-        value->locks == 0) {
+    if (write.makes_version() && write.kind == Write::Kind::kInPlace && value->has_way_back() &&
+        value->is_resident() && value->locks == 0) {
       // Kept since it began: its address is somebody's, so it stays as it is.
       if (value->is_kept()) {
         collector_.drop_recipe(value);
@@ -143,6 +159,7 @@ void Operators::abort(Operation& operation) {
     }
   }
   end(operation);
+  foresight_.aborted();
 }
 
 }  // namespace coop

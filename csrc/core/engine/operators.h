@@ -14,7 +14,7 @@ class Operators {
  public:
   Operators(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
             CopyCost& copy_cost, Collector& collector, Evictor& evictor, Materializer& materializer,
-            Writes& writes, QuietSteps& quiet_steps, Journal& journal)
+            Writes& writes, QuietSteps& quiet_steps, Foresight& foresight, Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),
@@ -26,6 +26,7 @@ class Operators {
         materializer_(materializer),
         writes_(writes),
         quiet_steps_(quiet_steps),
+        foresight_(foresight),
         journal_(journal) {}
 
   // Materializes and locks the inputs, prepares the writes (which are inputs too).
@@ -54,6 +55,7 @@ class Operators {
   Materializer& materializer_;
   Writes& writes_;
   QuietSteps& quiet_steps_;
+  Foresight& foresight_;
   Journal& journal_;
 };
 

@@ -33,6 +33,7 @@ void Restorer::restore(Value* wanted) {
   auto unlock_inputs = [&] {
     for (Edge& edge : recipe->inputs) collector_.unlock(edge.value);
   };
+  foresight_.expect(*recipe);
   const Origin asking = std::exchange(journal_.origin, recipe->origin);
   try {
     recipe->replay(host_, made.data());
@@ -60,8 +61,9 @@ void Restorer::adopt(Value* value, Storage* made, bool wanted) {
   Value* content = made->value;
   graph_.detach(content);
   graph_.recycle(made);
-  const bool take = value != nullptr && !value->is_resident() &&
-                    (wanted || value->storage != nullptr || value->locks > 0);
+  const bool take =
+      value != nullptr && !value->is_resident() &&
+      (wanted || value->storage != nullptr || value->locks > 0 || foresight_.wants(value));
   if (take) {
     space_.hand_over(content, value);
     scores_.on_restored(value);

@@ -14,12 +14,13 @@ namespace coop {
 class Restorer {
  public:
   Restorer(Host& host, Graph& graph, Space& space, Scores& scores, Collector& collector,
-           Journal& journal)
+           Foresight& foresight, Journal& journal)
       : host_(host),
         graph_(graph),
         space_(space),
         scores_(scores),
         collector_(collector),
+        foresight_(foresight),
         journal_(journal) {}
 
   // What it costs to bring the value back when all that it needs is there: its cheapest way.
@@ -39,6 +40,7 @@ class Restorer {
   Space& space_;
   Scores& scores_;
   Collector& collector_;
+  Foresight& foresight_;
   Journal& journal_;
 };
 

@@ -54,13 +54,15 @@ void Steps::end(bool boundary) {
     graph_.gather_dependents(std::move(served), space_.budget(), &survivors);
   }
   // Resident ones first: dropping their recipes may free what the others' replays need space for.
-  for (const bool resident : {true, false}) {
+  // To bring one of the others back may bring back more of them.
+  for (const bool all : {false, true}) {
     for (Value* value : survivors) {
-      if (!value->is_root() && value->is_resident() == resident) writes_.make_roots({value});
+      if (!value->is_root() && (all || value->is_resident())) writes_.make_roots({value});
     }
   }
   if (!boundary) return;
   ++journal_.step;
+  foresight_.end_step([&](Value* value) { collector_.reconsider(value); });
   quiet_steps_.on_step();
   journal_.pace.step_ended(journal_.stats.compute_cost, journal_.stats.replay_cost);
   journal_.events.emit(EventKind::kStep, journal_.step, 0, 0, 0, 0, journal_.clock,

@@ -9,11 +9,14 @@ namespace coop {
 
 class Steps {
  public:
-  Steps(Graph& graph, Space& space, Writes& writes, QuietSteps& quiet_steps, Journal& journal)
+  Steps(Graph& graph, Space& space, Writes& writes, QuietSteps& quiet_steps, Collector& collector,
+        Foresight& foresight, Journal& journal)
       : graph_(graph),
         space_(space),
         writes_(writes),
         quiet_steps_(quiet_steps),
+        collector_(collector),
+        foresight_(foresight),
         journal_(journal) {}
 
   // An optimizer starts to write.
@@ -26,6 +29,8 @@ class Steps {
   Space& space_;
   Writes& writes_;
   QuietSteps& quiet_steps_;
+  Collector& collector_;
+  Foresight& foresight_;
   Journal& journal_;
 };
 

@@ -2,6 +2,13 @@
 
 namespace coop {
 
+namespace {
+
+// Whether what is written becomes another value, as far as the old one goes.
+bool becomes_version(const Value* value) { return value->is_version() || value->undefined; }
+
+}  // namespace
+
 void Writes::begin(std::vector<Write>& writes) {
   for (Write& write : writes) {
     ++write.storage->writers;
@@ -24,13 +31,18 @@ void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
     if (storage->in_place) materializer_.split_version(storage);
   }
   for (Write& write : writes) {
-    if (write.make_root) collector_.drop_recipe(write.storage->value);
-    has_versions |= write.storage->value->is_version();
+    Value* value = write.storage->value;
+    // Somebody who has its address may have written it before. So it can be made anew only from
+    // where all of it was written by an operator.
+    if (write.make_root || (value->undefined && !(write.overwrites && value->users == nullptr))) {
+      collector_.drop_recipe(value);
+    }
+    has_versions |= becomes_version(value);
   }
   for (bool found = true; found;) {
     found = false;
     for (Write& write : writes) {
-      if (write.prepared || write.storage->value->is_version()) continue;
+      if (write.prepared || becomes_version(write.storage->value)) continue;
       write.keep_old |= has_versions;
       prepare_root(write);
       found = write.prepared = true;
@@ -92,7 +104,13 @@ void Writes::settle(std::vector<Write>& writes) {
   for (Write& write : writes) {
     const Storage* storage = write.storage;
     const bool was_split = write.kind == Write::Kind::kInPlace && storage->value != write.old;
-    if (storage->contended || was_split) write.kind = Write::Kind::kRoot;
+    // Nothing brings its old bytes back for whoever uses them as well.
+    const Value* old = write.old;
+    const bool is_needed = write.kind == Write::Kind::kInPlace && old->is_root() &&
+                           (old->users != nullptr || old->locks > 1);
+    if (!storage->contended && !was_split && !is_needed) continue;
+    write.kind = Write::Kind::kRoot;
+    storage->value->undefined = false;
   }
 }
 

@@ -65,7 +65,7 @@ void Graph::detach(Value* value) {
 
 void Graph::attach_again(Value* value, Storage* storage) {
   attach(value, storage);
-  add_recomputable(value);
+  if (value->recipe != nullptr) add_recomputable(value);
 }
 
 void Graph::add_recomputable(Value* value) {

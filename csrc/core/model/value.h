@@ -79,6 +79,8 @@ struct alignas(64) Value {
   uint8_t num_left_out = 0;        // such values made from it that its score does not count, at
                                    // most; it stops where they are too many
   bool made_quietly = false;       // a root, because it was made in a quiet step
+  bool undefined = false;          // a root, because its bytes are any, for somebody to write: who
+                                   // has its address may do so unseen
 
   // With that one, what an operator that reads or makes it touches.
   Storage* storage = nullptr;              // null once the storage died or was written again
@@ -94,6 +96,7 @@ struct alignas(64) Value {
 
   // The rest.
   int32_t output_index = 0;  // its place in recipe->outputs
+  int32_t item = -1;         // its number in the step program, of the step in which it was made
   int32_t id = 0;            // slot in the graph's table; reused
   void* external = nullptr;  // address, when it is not the arena's
   int64_t serial = 0;        // unique, in order of creation
@@ -109,8 +112,8 @@ struct alignas(64) Value {
   bool has_way_back() const { return recipe != nullptr; }
   // Whether its block may be taken from it, once nothing has it locked.
   bool can_leave() const { return has_way_back() && is_resident() && !is_kept(); }
-  // A root that no end of a quiet step lets go.
-  bool stays() const { return is_root() && !made_quietly; }
+  // A root for good: neither the end of a quiet step nor a write lets it go.
+  bool stays() const { return is_root() && !made_quietly && !undefined; }
   // Its way back is to save its bytes, which has not happened yet.
   bool is_unsaved() const;
   // What is written becomes another value, and this one is brought back if need be.

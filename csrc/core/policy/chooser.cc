@@ -32,8 +32,8 @@ Plan Chooser::choose(Bytes bytes) {
 Plan Chooser::search(Bytes bytes) {
   scores_.bring_up_to_date();
   find_locked();
-  const Situation now{bytes,   journal_.clock, host_.may_move(), space_.blocks(),
-                      scores_, copy_cost_,     memory_.locked};
+  const Situation now{bytes,           journal_.clock, host_.may_move(), foresight_.is_following(),
+                      space_.blocks(), scores_,        copy_cost_,       memory_.locked};
   Plan plan = policy_->choose(now, memory_);
   journal_.stats.searched_blocks += plan.num_looked;
   if (plan.runners_up) runners_up_.keep(std::move(*plan.runners_up));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/foresight/foresight.h"
 #include "core/host.h"
 #include "core/journal.h"
 #include "core/policy/policy.h"
@@ -16,7 +17,7 @@ namespace coop {
 class Chooser {
  public:
   Chooser(const PolicyOptions& options, const Graph& graph, const Space& space, Scores& scores,
-          const CopyCost& copy_cost, const Host& host, Journal& journal,
+          const CopyCost& copy_cost, const Host& host, const Foresight& foresight, Journal& journal,
           std::unique_ptr<const Policy> policy)
       : options_(options),
         graph_(graph),
@@ -24,6 +25,7 @@ class Chooser {
         scores_(scores),
         copy_cost_(copy_cost),
         host_(host),
+        foresight_(foresight),
         journal_(journal),
         policy_(policy ? std::move(policy) : make_policy(options)) {}
 
@@ -44,6 +46,7 @@ class Chooser {
   Scores& scores_;
   const CopyCost& copy_cost_;
   const Host& host_;
+  const Foresight& foresight_;
   Journal& journal_;
   const std::unique_ptr<const Policy> policy_;
   RecentRunnersUp runners_up_;

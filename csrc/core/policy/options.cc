@@ -21,6 +21,7 @@ constexpr Switch kSwitches[] = {
     {"retry_replays", &PolicyOptions::retry_replays},
     {"gather_gradients", &PolicyOptions::gather_gradients},
     {"move_gradients_aside", &PolicyOptions::move_gradients_aside},
+    {"foresight", &PolicyOptions::foresight},
 };
 
 }  // namespace
@@ -58,6 +59,7 @@ PolicyOptions PolicyOptions::without_window() const {
   PolicyOptions options = *this;
   if (options.search == Search::kWindow) options.search = Search::kValue;
   options.cap_costs = options.move_expensive = options.protect_backward = false;
+  options.foresight = false;
   return options;
 }
 

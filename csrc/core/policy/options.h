@@ -40,6 +40,9 @@ struct PolicyOptions {
   // ... and beside what stays when they are stored.
   bool move_gradients_aside = true;
 
+  // Steps that repeat are scheduled, and schedules are followed.
+  bool foresight = true;
+
   static PolicyOptions coop() { return {}; }
   static PolicyOptions coop_as_published();
   static PolicyOptions dtr();

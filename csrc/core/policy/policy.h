@@ -31,6 +31,7 @@ struct Situation {
   Bytes bytes;  // that have to fit
   double clock;
   bool may_move;  // whether the host allows to move values now
+  bool foreseen;  // a schedule is followed: what is still there is wanted
   const BlockMap& blocks;
   const Scores& scores;
   const CopyCost& copy_cost;

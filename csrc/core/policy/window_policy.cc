@@ -45,10 +45,11 @@ double mean_staleness(const SearchCosts& costs) {
 }  // namespace
 
 Plan WindowPolicy::choose(const Situation& now, SearchMemory& memory) const {
+  Plan plan;
+  if (now.foreseen && now.may_move && find_window_by_moving(now, plan, memory)) return plan;
   SearchCosts costs(now.blocks, now.clock, now.locked);
   // In a smaller map a search takes less time than what is remembered would save.
   const bool rank = options_.remember_runners_up && now.blocks.size() >= Scores::kManyBlocks;
-  Plan plan;
   plan.window = find_cheapest_window(costs, now.bytes, options_.count_excess, rank, memory);
   if (options_.cap_costs && plan.window.score > kOneScore) {
     plan.window = search_with_capped_costs(now, rank, costs, memory);
@@ -60,6 +61,19 @@ Plan WindowPolicy::choose(const Situation& now, SearchMemory& memory) const {
   }
   list_values(costs, now.may_move, plan);
   return plan;
+}
+
+// What a schedule does not want is gone already, so there is room, but not in one piece: all that a
+// window contains is moved. False: there is no such window.
+bool WindowPolicy::find_window_by_moving(const Situation& now, Plan& plan,
+                                         SearchMemory& memory) const {
+  SearchCosts costs(now.blocks, now.clock, now.locked);
+  constexpr double kAnyPrice = -1;
+  costs.move_expensive(kAnyPrice, /*staleness=*/1, now.copy_cost);
+  plan.window = find_cheapest_window(costs, now.bytes, /*excess=*/false, /*rank=*/false, memory);
+  if (plan.window.empty()) return false;
+  list_values(costs, now.may_move, plan);
+  return true;
 }
 
 // Even the cheapest window costs more to recompute than it has been idle. What is adjacent to a

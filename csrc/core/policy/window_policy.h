@@ -11,6 +11,7 @@ class WindowPolicy final : public Policy {
   Plan choose(const Situation& now, SearchMemory& memory) const override;
 
  private:
+  bool find_window_by_moving(const Situation& now, Plan& plan, SearchMemory& memory) const;
   Window search_with_capped_costs(const Situation& now, bool rank, SearchCosts& costs,
                                   SearchMemory& memory) const;
   bool find_window_moving_expensive_values(const Situation& now, SearchCosts& costs, Plan& plan,

@@ -11,7 +11,7 @@
 
 namespace coop {
 
-// Python takes the numbers from csrc/torch/bind_kinds.cc.
+// Python takes the numbers from csrc/adapter/bind/bind_kinds.cc.
 enum class EntryKind : uint8_t {
   kOperator = 0,        // ran from begin to commit: Trace::operators[operator_index]
   kRoot = 1,            // storage, bytes: was allocated outside of any operator
@@ -51,7 +51,8 @@ struct OperatorEntry {
   Cost cost = 0;
   Side side = Side::kRight;
   bool replayable = true;
-  bool keep_old = false;  // a replay needs the old bytes of the roots it writes
+  bool undefined = false;  // its outputs are any memory, for somebody to write
+  bool keep_old = false;   // a replay needs the old bytes of the roots it writes
   // For another device's price.
   double flops = 0;
   double moved_bytes = 0;

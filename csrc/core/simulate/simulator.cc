@@ -99,15 +99,17 @@ void Simulator::add_root(int64_t id, Storage* storage) {
 void Simulator::begin(const OperatorEntry& op, const std::vector<Storage*>& inputs) {
   operation_.writes.clear();
   operation_.quiet = core_.is_quiet() && op.replayable;
-  auto add_writes = [&](const std::vector<int64_t>& ids, bool keep_old) {
+  operation_.undefined = op.undefined;
+  auto add_writes = [&](const std::vector<int64_t>& ids, bool keep_old, bool overwrites) {
     for (const int64_t id : ids) {
       Write& write = operation_.writes.emplace_back();
       write.storage = storage(id);
       write.keep_old = keep_old && !operation_.quiet;
+      write.overwrites = overwrites;
     }
   };
-  add_writes(op.writes, op.keep_old);
-  add_writes(op.overwrites, false);
+  add_writes(op.writes, op.keep_old, /*overwrites=*/false);
+  add_writes(op.overwrites, /*keep_old=*/false, /*overwrites=*/true);
   for (const int32_t index : op.make_roots) operation_.writes[index].make_root = true;
   core_.begin(operation_, inputs.data(), inputs.size());
 }
@@ -190,7 +192,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
     recipe->roots.push_back(write.kind == Write::Kind::kRoot);
     recipe->written_bytes.push_back(write.storage->bytes);
   }
-  const bool has_recipe = op.replayable && !operation_.quiet;
+  const bool has_recipe = op.replayable && !operation_.quiet && !op.undefined;
   core_.commit(operation_, has_recipe ? recipe.release() : nullptr, values.data(), values.size(),
                fresh.data(), fresh.size(), op.cost);
 }

@@ -37,6 +37,34 @@ Bytes Arena::place_at_end(Value* value, Bytes offset, Bytes bytes) {
   return hold(position, value, bytes, Side::kRight);
 }
 
+bool Arena::place_inside(Value* value, Bytes offset, Bytes bytes) {
+  if (offset < begin_ || offset + bytes > end_) return false;
+  const BlockMap::Position position = blocks_.find_containing(offset);
+  const Block free = blocks_.at(position);
+  const Bytes free_end = free.offset + free.bytes;
+  if (!free.is_free() || offset + bytes > free_end) return false;
+  if (offset == free.offset) {
+    hold(position, value, bytes, Side::kLeft);
+    return true;
+  }
+  if (offset + bytes == free_end) {
+    hold(position, value, bytes, Side::kRight);
+    return true;
+  }
+  blocks_.put(position, {free.offset, offset - free.offset});
+  blocks_.insert_after(position, {offset + bytes, free_end - offset - bytes});
+  blocks_.insert_after(blocks_.find(free.offset), {offset, bytes, kBarrier, 0, value});
+  held_ += bytes;
+  if (held_ > peak_) peak_ = held_;
+  if (free.offset <= middle_ && middle_ <= free_end) {
+    const bool above = free_end - offset - bytes > offset - free.offset;
+    middle_ = above ? std::max(middle_, offset + bytes) : std::min(middle_, offset);
+    least_middle_ =
+        std::min(least_middle_, std::max(free_end - offset - bytes, offset - free.offset));
+  }
+  return true;
+}
+
 // Gives an end of a free block to the value.
 Bytes Arena::hold(BlockMap::Position position, Value* value, Bytes bytes, Side side) {
   const Block free = blocks_.at(position);

@@ -37,6 +37,8 @@ class Arena {
   void place_at(Value* value, Bytes offset, Bytes bytes);
   // Takes the high end of the free block that holds `offset`; returns its offset.
   Bytes place_at_end(Value* value, Bytes offset, Bytes bytes);
+  // Takes these bytes, if they are free.
+  bool place_inside(Value* value, Bytes offset, Bytes bytes);
   void free(Bytes offset);
   // More room at the right end. `bytes` must be rounded().
   void grow(Bytes bytes);

@@ -11,14 +11,17 @@ namespace {
 // No program comes near it, and offsets stay exact.
 constexpr Bytes kNoLimit = Bytes{1} << 50;
 
-// Whether gathering would move it: as Compactor::move_together, where everything is resident.
-bool is_gathered(const Value* value, bool gradients) {
+// Whether gathering would move it: as Compactor::move_together, where everything is resident and
+// what a backward pass made (`made_before` so many values) was never evicted for want of room.
+bool is_gathered(const Value* value, bool gradients, int64_t made_before) {
   if (value->locks > 0) return false;
   const Storage* storage = value->storage;
   if (value->gradient && gradients) {
     return storage != nullptr && storage->keeps == 0 && !storage->exposed;
   }
-  return value->made_in_backward && value->has_way_back() && !value->is_kept();
+  const Recipe* recipe = value->recipe;
+  return recipe != nullptr && recipe->in_backward && value->serial < made_before &&
+         !value->is_kept();
 }
 
 }  // namespace
@@ -112,17 +115,22 @@ void Needed::exchanged(Value* a, Value* b) {
   set_offset(b, of_a);
 }
 
-void Needed::gather(Arena& arena, bool gradients) {
+void Needed::gather(Arena& arena, bool gradients, int64_t optimizer_serial) {
   constexpr Bytes kMostPieces = 32;  // with less room in the middle it would stay where it is
   Bytes largest = 0;
   std::vector<Value*> values;
+  const int64_t made_before = config_.policy.protect_backward ? optimizer_serial : 0;
   (is_on() ? *arena_ : arena).blocks().for_each([&](const Block& block) {
-    if (block.is_free() || !is_gathered(block.value, gradients)) return;
+    if (block.is_free() || !is_gathered(block.value, gradients, made_before)) return;
     largest = std::max(largest, block.bytes);
     values.push_back(block.value);
   });
   const Bytes least = (largest + kMostPieces - 1) / kMostPieces;
-  if (!is_on()) return arena.want_middle(arena.rounded(least));
+  if (!is_on()) {
+    arena.want_middle(arena.rounded(least));
+    if (arena.reach() <= arena.end() - arena.begin()) return;
+    begin(arena);  // they stay where they are, for want of room in the middle
+  }
   arena_->want_middle(arena.rounded(least));
   const BlockMap& blocks = arena_->blocks();
   for (Value* value : values) {

@@ -8,9 +8,9 @@
 // In that budget the blocks lie as they would with no limit at all, so it is exact but for two
 // things. With a little less, a block that does not fit between the sides may still find a hole in
 // the other side. And the extents of the small area are larger in a larger budget: one is accounted
-// for exactly; where it takes several, what they move aside is estimated. A run that evicts may
-// also make roots or copies that it would not have made with room, which are counted, or miss some:
-// then it is an estimate too.
+// for exactly; where it takes several, what they move aside is estimated. In a budget that is too
+// small to bring back what has survived a step, that is no root yet, and what it is made from is
+// counted for longer than with room.
 #pragma once
 
 #include <memory>
@@ -43,8 +43,9 @@ class Needed {
   }
   void handed_over(const Value* from, Value* to);
   void exchanged(Value* a, Value* b);
-  // What the core does at the first step; to be told before it does.
-  void gather(Arena& arena, bool gradients);
+  // What the core does at the first step; to be told before it does. `optimizer_serial`: the first
+  // value that the optimizer has made.
+  void gather(Arena& arena, bool gradients, int64_t optimizer_serial);
   void extent_added(Value* extent, Arena& arena);
   void extent_freed(const Value* extent, Arena& arena);
 

@@ -32,21 +32,16 @@ Space::Space(const Config& config, Graph& graph, Journal& journal)
   add_extent(extent);
 }
 
-Side Space::end_for(Bytes bytes, Side side) {
-  if (bytes < alternating_bytes_) return partition_ ? side : Side::kLeft;
-  const Side end = next_end_;
-  next_end_ = end == Side::kLeft ? Side::kRight : Side::kLeft;
-  return end;
-}
-
-void Space::alternate_from(Bytes bytes) {
-  alternating_bytes_ = bytes;
-  next_end_ = Side::kRight;
-}
-
 bool Space::place(Value* value, Side side) {
   const Bytes offset = arena_.place(value, value->bytes, side);
   if (offset == Arena::kNowhere) return false;
+  value->offset = offset;
+  value->arena = &arena_;
+  return true;
+}
+
+bool Space::place_at(Value* value, Bytes offset) {
+  if (!arena_.place_inside(value, offset, value->bytes)) return false;
   value->offset = offset;
   value->arena = &arena_;
   return true;

@@ -10,7 +10,6 @@
 //   a block that a window may take belongs to a value that can leave
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -42,13 +41,11 @@ class Space {
   }
 
   // --- placing ----------------------------------------------------------------------------------
-  // At which end a request is placed.
-  Side end_for(Bytes bytes, Side side);
-  // From this size on, at one end and the other in turn, until that is stopped.
-  void alternate_from(Bytes bytes);
-  void stop_alternating() { alternating_bytes_ = kNoAlternation; }
+  // The end that is a side's own.
+  Side end_of(Side side) const { return partition_ ? side : Side::kLeft; }
   // In free room; false when there is none.
   bool place(Value* value, Side side);
+  bool place_at(Value* value, Bytes offset);
   bool place_small(Value* value);
   // What small values need another extent of; 0: there are none.
   Bytes extent_bytes() const { return extent_bytes_; }
@@ -96,8 +93,6 @@ class Space {
   bool is_valid() const;
 
  private:
-  static constexpr Bytes kNoAlternation = std::numeric_limits<Bytes>::max();
-
   struct Pending {
     Value* value;
     std::unique_ptr<Fence> fence;
@@ -115,8 +110,6 @@ class Space {
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;
   Bytes peak_ = 0;
-  Bytes alternating_bytes_ = kNoAlternation;
-  Side next_end_ = Side::kRight;
   std::vector<Pending> pending_;
 };
 

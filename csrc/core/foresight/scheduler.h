@@ -1,0 +1,69 @@
+// Makes a schedule for a step program and a budget. It begins with everything kept from its first
+// use to its last. At the operator that needs the most memory it gives up what costs least for each
+// byte, until everything fits. What is recomputed needs what it is made from at that time: those
+// needs are uses like the program's own. A dead value may be kept for them, where that is cheaper
+// than to recompute it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/foresight/profile.h"
+#include "core/foresight/schedule.h"
+#include "core/foresight/step_program.h"
+
+namespace coop {
+
+class Scheduler {
+ public:
+  Scheduler(const StepProgram& program, Bytes room);
+
+  // False: it does not fit.
+  bool run();
+  Schedule schedule() const;
+
+ private:
+  // A time at which an item has to be in memory. Kept: it has been since the need before; else it
+  // is made, or made again, for this one.
+  struct Need {
+    int32_t time;
+    bool kept;
+    bool passing = false;  // only for what is made from it then: its bytes are those of a replay
+    bool derived = false;  // not of the program: for what is recomputed then
+  };
+  static bool is_passable(const Need& need) { return need.derived && !need.kept; }
+  // A need that is not to be kept any more.
+  struct Gap {
+    double price;
+    int32_t item;
+    int32_t time;
+    int32_t instead;  // an ancestor that is kept; -1: none
+  };
+
+  size_t need_before(int32_t item, int32_t time) const;  // the last one that is not after
+  bool is_there(int32_t item, int32_t time) const;
+  bool is_near(int32_t item, int32_t time) const;
+  bool can_bridge(int32_t item, int32_t from, int32_t to) const;
+  bool can_stay(int32_t item, size_t need) const;
+  void find_gaps(int32_t op, std::vector<Gap>& gaps);
+  bool set_price(Gap& gap, int32_t op);
+  Cost closure_cost(int32_t item, int32_t time, int32_t kept, bool collect);
+  void give_up(const Gap& gap);
+  void make_again(int32_t item, int32_t time, int32_t kept);
+  void require(int32_t item, int32_t time, bool keep);
+  void settle(int32_t item, size_t need);
+  void set_passing(int32_t time, Bytes bytes);
+
+  const StepProgram& program_;
+  const Bytes room_;
+  const int32_t near_;
+  Profile profile_;
+  std::vector<std::vector<Need>> needs_;  // by item, in order
+  std::vector<Bytes> passing_;            // by operator: the most that a replay for it needs
+  std::vector<int32_t> ancestors_;        // of the last closure, the nearest ones
+  std::vector<int32_t> queue_;
+  std::vector<int64_t> op_mark_;
+  int64_t round_ = 0;
+};
+
+}  // namespace coop

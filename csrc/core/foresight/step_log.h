@@ -1,0 +1,71 @@
+// Notes what a step does, as a StepProgram. It is told what the program asks for; not what replays
+// do for it.
+#pragma once
+
+#include <vector>
+
+#include "core/foresight/step_program.h"
+#include "core/journal.h"
+#include "core/model/graph.h"
+#include "core/space/space.h"
+
+namespace coop {
+
+class StepLog {
+ public:
+  StepLog(Graph& graph, const Space& space, const Journal& journal)
+      : graph_(graph), space_(space), journal_(journal) {}
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
+
+  // A new step.
+  void begin();
+  const StepProgram& program() const { return program_; }
+
+  void allocated(Value* value);
+  // Nobody has its bytes any more.
+  void ended(Value* value);
+  // Its bytes went to the next version.
+  void overwritten(Value* value, Value* next);
+  // It cannot leave from now on.
+  void fixed(const Value* value);
+  // An operator ran, and used these; then what it made.
+  void ran(const Recipe* recipe, const std::vector<Value*>& used, Cost cost);
+  void made(Value* value, const Recipe* recipe);
+  // Returns a number that stands for all operators of the step so far.
+  uint64_t end_operator();
+  // The operator that allocated last did not fit, and what it made is gone: it is tried again.
+  void take_back();
+
+  // How many operators there were.
+  int32_t position() const { return program_.size(); }
+  int32_t num_items() const { return static_cast<int32_t>(program_.items.size()); }
+  // -1: not of this step.
+  int32_t item_of(const Value* value) const {
+    return value->step == journal_.step ? value->item : -1;
+  }
+  // Null when it is gone.
+  Value* value_of(int32_t item) const;
+
+ private:
+  static constexpr int32_t kEnded = -2;  // the item of an older value that is gone
+
+  struct Reference {
+    int32_t id;
+    int64_t serial;
+  };
+
+  void add(Value* value);
+
+  Graph& graph_;
+  const Space& space_;
+  const Journal& journal_;
+  StepProgram program_;
+  std::vector<Reference> values_;  // by item
+  StepProgram::Operator running_;
+  uint64_t mark_ = 0;    // of the operators so far
+  Bytes allocated_ = 0;  // since the last operator ended
+  Bytes most_allocated_ = 0;
+};
+
+}  // namespace coop

@@ -1,0 +1,69 @@
+// What one step did, by numbers: operators in order, what they read and made, when things died.
+// It holds what the program asked for, whatever had to be evicted or recomputed for it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "core/types.h"
+
+namespace coop {
+
+struct StepProgram {
+  static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+  struct Operator {
+    Cost cost = 0;
+    Bytes temporary = 0;       // the most bytes besides those of its results
+    int32_t first_use = 0;     // in `uses`, up to the next operator's
+    int32_t first_source = 0;  // in `sources`
+  };
+
+  // A value that the step made, by order of creation. It lies in memory in operators [born, end).
+  struct Item {
+    Bytes bytes = 0;  // 0: it takes none of the arena's own
+    int32_t born = 0;
+    int32_t end = kNever;      // the operator before which its storage died, or was written again
+    int32_t fixed = kNever;    // the operator from which on it cannot leave
+    int32_t maker = -1;        // the operator that can make it again; -1: none
+    int32_t takes = -1;        // the version whose memory it took
+    int32_t freed = -1;        // of a temporary: how many items there were when it was freed
+    bool overwritten = false;  // its memory went to the next version
+    bool in_backward = false;
+  };
+
+  // A value of an earlier step that died before the operator.
+  struct Death {
+    int32_t op;
+    Bytes bytes;
+  };
+
+  std::vector<Operator> operators;
+  std::vector<Death> older_deaths;
+  std::vector<Item> items;
+  std::vector<int32_t> uses;     // items that are in memory while it runs
+  std::vector<int32_t> sources;  // items that its recipe reads
+  Bytes base = 0;                // held when the step began
+
+  int32_t size() const { return static_cast<int32_t>(operators.size()); }
+  template <typename F>
+  void for_each_use(int32_t op, F&& f) const {
+    for_each(uses, &Operator::first_use, op, f);
+  }
+  template <typename F>
+  void for_each_source(int32_t op, F&& f) const {
+    for_each(sources, &Operator::first_source, op, f);
+  }
+
+ private:
+  template <typename F>
+  void for_each(const std::vector<int32_t>& list, int32_t Operator::* first, int32_t op,
+                F&& f) const {
+    const size_t end = op + 1 < size() ? operators[op + 1].*first : list.size();
+    for (size_t i = operators[op].*first; i < end; ++i) f(list[i]);
+  }
+};
+
+}  // namespace coop

@@ -1,0 +1,94 @@
+"""Steps that repeat are scheduled: less is recomputed, and a step that differs is left in time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from coop._native import _C
+
+KIND = _C.entry_kinds()
+MIB = 2**20
+DEPTH = 16
+
+
+class Residual:
+    """Steps of a network whose sums nobody saves: each is dead once the next one is made."""
+
+    def __init__(self) -> None:
+        self.trace = _C.Trace()
+        self.storages = 0
+
+    def operator(self, inputs: list[int], mib: int, *, backward: bool = False) -> int:
+        self.storages += 1
+        self.trace.add_operator(
+            op=len(inputs), cost=1000.0 * mib, left=False, replayable=True, inputs=inputs,
+            outputs=[self.storages], output_bytes=[mib * MIB], writes=[], overwrites=[], memory=[],
+            line=0, backward=backward,
+        )  # fmt: skip
+        return self.storages
+
+    def add(self, kind: str, storage: int = 0) -> None:
+        self.trace.add(KIND[kind], storage, 0, 0)
+
+    def step(self, depth: int = DEPTH) -> None:
+        stream, saved = self.operator([], 2), []
+        for _ in range(depth):
+            hidden = self.operator([stream], 4)
+            saved.append(self.operator([hidden], 4))
+            following = self.operator([stream, saved[-1]], 2)
+            self.add("free", stream)
+            self.add("free", hidden)
+            stream = following
+        gradient = self.operator([stream], 2, backward=True)
+        self.add("free", stream)
+        for activation in reversed(saved):
+            following = self.operator([gradient, activation], 2, backward=True)
+            self.add("free", activation)
+            self.add("free", gradient)
+            gradient = following
+        self.add("free", gradient)
+        self.add("step begin")
+        self.add("step end")
+
+
+def run(program: Residual, mib: int, without: list[str]) -> tuple[list[float], dict[str, float]]:
+    """Extra compute of each step, and the statistics."""
+    result = _C.simulate(program.trace, _C.Config(mib * MIB, "coop", without=without))
+    assert result["fitted"]
+    ends = [(0.0, 0.0, 0, 0), *result["steps"]]
+    extra = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(ends)]
+    return extra, result["stats"]
+
+
+@pytest.mark.debug_build
+def test_a_step_that_was_seen_twice_is_followed() -> None:
+    program = Residual()
+    for _ in range(6):
+        program.step()
+    online, _ = run(program, 36, ["foresight"])
+    foreseen, stats = run(program, 36, [])
+    assert foreseen[:3] == online[:3]  # one that evicts, and two that are noted
+    assert foreseen[-1] < online[-1]
+    assert stats["num_schedules"] >= 1
+    assert stats["num_followed"] >= 1
+
+
+@pytest.mark.debug_build
+def test_from_the_first_operator_that_differs_on_the_policy_decides() -> None:
+    program = Residual()
+    for depth in [DEPTH] * 5 + [DEPTH - 2, DEPTH, DEPTH]:
+        program.step(depth)
+    _, stats = run(program, 36, [])
+    assert stats["num_left"] >= 1
+    assert stats["num_followed"] >= 2
+
+
+def test_without_the_switch_and_in_the_published_policies_nothing_is_foreseen() -> None:
+    program = Residual()
+    for _ in range(5):
+        program.step()
+    for policy in ("coop-paper", "dtr", "dte"):
+        stats = _C.simulate(program.trace, _C.Config(64 * MIB, policy))["stats"]
+        assert stats["num_schedules"] == stats["num_followed"] == 0
