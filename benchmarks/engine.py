@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 
 import coop
-from tests.engine.harness import POLICIES, peak_bytes, rounded
-from tests.engine.programs import PROGRAMS
+from tests.adapter.harness import POLICIES, peak_bytes, rounded
+from tests.adapter.programs import PROGRAMS
 
 DEFAULT_PROGRAMS = (
     "mlp",

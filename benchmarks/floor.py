@@ -3,23 +3,29 @@
     python -m benchmarks.floor [TRACE ...]        # prints a table in Markdown
 
 While one operator of the last step runs, its inputs, its results, its temporaries and all roots are
-held. What is read later and does not fit beside them has to be recomputed, whatever chooses it: at
-least the cheapest of it by the byte, and what is dead by then and has to be recomputed for it, once
-for all that need it (all policies here give up at once what is dead). The largest such sum of the
-operators that need the most memory is a lower bound. It has no addresses and recomputes nothing
-twice, so a policy may not reach it.
+held. Beside them there is room for some of the values that were made before it, dead ones among
+them. Of what is read later and was not kept, the recipe has to run again, and of its inputs those
+that were not kept either, and so on: once at least, whatever chooses what is kept and whenever it
+comes back. The least cost of all choices, with parts of values allowed, is a lower bound, and the
+largest of several operators is one too. It has no addresses and recomputes nothing twice, so a
+policy may not reach it.
+
+For a price of a byte the best choice is a minimum cut: see `_Choices`. A price for which what is
+kept is as large as the room proves the bound.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from benchmarks.program import Program, Recipe, Value, read_program
 from coop.simulate import Options, peak_without_limit, simulate
 from coop.trace import read_trace
 
@@ -27,225 +33,144 @@ TRACES = Path(__file__).parent / "traces" / "paper"
 NETWORKS = ("resnet50", "inception_v3", "unet", "swin", "bert_large", "spos", "densenet121")
 POLICIES = ("coop", "dtr", "dte")
 RATIOS = (0.8, 0.7, 0.6, 0.5)
-NUM_LOOKS = 16  # operators of the step, those that need the most memory
+# Operators that are looked at: those that need the most memory of as many parts of the step.
+NUM_LOOKS = 8
+# Prices that are tried for one operator and budget; they are found long before that.
+MOST_PRICES = 30
+# Flows are 32 bits wide.
+_INFINITE = 2**30
+_MOST_COST = 2**29
 
 
-@dataclass(eq=False)
-class Record:
-    """How values were made."""
+class _Choices:
+    """What can be kept while one operator runs, as a graph to cut.
 
-    cost_ns: int
-    inputs: list[Value]
+    Cut from the source are the recipes that run again and the values that are needed. A recipe that
+    runs again is cut from the sink at its cost, and needs its inputs. A value that is needed has a
+    recipe that runs again, or is kept at its bytes times the price of a byte.
+    """
 
-
-@dataclass(eq=False)
-class Value:
-    """Content of a storage between two writes; a root has no record."""
-
-    num_bytes: int
-    record: Record | None
-    born: int  # the operator that made it
-    last_read: int = -1
-    died: int | None = None  # the operator before which it was gone
-
-
-@dataclass
-class Operator:
-    """What is held while it runs."""
-
-    cost_ns: int
-    running_bytes: int
-    root_bytes: int
-    own: list[Value]
-
-
-@dataclass
-class Program:
-    """A trace as a graph of values."""
-
-    operators: list[Operator] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    step_ends: list[int] = field(default_factory=list)
-
-    def last_step(self) -> range:
-        """Its operators; without any steps, all."""
-        ends = [0, *(self.step_ends or [len(self.operators)])]
-        return range(*ends[-2:])
-
-
-class _Reader:
-    def __init__(self, header: dict[str, Any]) -> None:
-        self.program = Program()
-        self.alignment: int = header.get("alignment", 64)
-        self.header_bytes: int = header.get("header_bytes", 0)
-        self.content: dict[int, Value] = {}  # by storage
-        self.root_bytes = 0
-
-    def rounded(self, num_bytes: int) -> int:
-        return -(-(num_bytes + self.header_bytes) // self.alignment) * self.alignment
-
-    def make(self, storage: int, num_bytes: int, record: Record | None) -> Value:
-        value = Value(num_bytes, record, len(self.program.operators))
-        self.program.values.append(value)
-        self.content[storage] = value
-        self.root_bytes += 0 if record else num_bytes
-        return value
-
-    def end(self, storage: int) -> Value:
-        value = self.content.pop(storage)
-        value.died = len(self.program.operators)
-        self.root_bytes -= 0 if value.record else value.num_bytes
-        return value
-
-    def make_root(self, storage: int) -> None:
-        if self.content[storage].record is not None:
-            value = self.end(storage)
-            value.last_read = len(self.program.operators)
-            self.make(storage, value.num_bytes, None)
-
-    def entry(self, entry: dict[str, Any]) -> None:
-        if "op" in entry:
-            self.operator(entry)
-        elif "root" in entry:
-            self.make(entry["root"], self.rounded(entry["bytes"]), None)
-        elif "external" in entry:
-            self.make(entry["external"], 0, None)
-        elif "free" in entry:
-            self.end(entry["free"])
-        elif "step" in entry:
-            if entry["step"] == "end":
-                self.program.step_ends.append(len(self.program.operators))
-        else:
-            for kind in ("make_root", "leaf", "pin", "expose", "unseen_write"):
-                if kind in entry:
-                    self.make_root(entry[kind])
-
-    def operator(self, entry: dict[str, Any]) -> None:
-        number = len(self.program.operators)
-        writes, overwrites = entry.get("writes", []), entry.get("overwrites", [])
-        roots = entry.get("make_roots", [])
-        for storage in [*writes, *overwrites] if roots is True else roots:
-            self.make_root(storage)
-        reads = [s for s in entry.get("inputs", []) if s not in overwrites] + writes
-        used = {s: self.content[s] for s in [*reads, *overwrites]}
-        record = Record(entry["cost_ns"], [self.content[s] for s in reads])
-        kept = record if entry.get("replayable", True) else None
-        for value in record.inputs:
-            value.last_read = number
-        running = sum(value.num_bytes for value in used.values() if value.record)
-        running += self.most_allocated(entry)
-        made = [self.make(s, self.rounded(n), kept) for s, n in entry.get("outputs", [])]
-        for storage in [*writes, *overwrites]:
-            if self.content[storage].record is not None:
-                made.append(self.make(storage, self.end(storage).num_bytes, kept))
-        # What it makes for good is counted as running.
-        roots_made = sum(value.num_bytes for value in made if value.record is None)
-        self.program.operators.append(
-            Operator(
-                entry["cost_ns"], running, self.root_bytes - roots_made, [*used.values(), *made]
-            )
-        )
-
-    def most_allocated(self, entry: dict[str, Any]) -> int:
-        sizes = [self.rounded(num_bytes) for _, num_bytes in entry.get("outputs", [])]
-        if "memory" not in entry:
-            return sum(sizes)
-        held = most = 0
-        temporaries: list[int] = []
-        for kind, *numbers in entry["memory"]:
-            if kind == "output":
-                held += sizes[numbers[0]]
-            elif kind == "temporary":
-                temporaries.append(self.rounded(numbers[0]))
-                held += temporaries[-1]
-            elif kind == "free":
-                held -= temporaries[numbers[0]]
-            else:  # a root that outlives the operator
-                self.make(numbers[0], self.rounded(numbers[1]), None)
-            most = max(most, held)
-        return most
-
-
-def read_program(path: Path) -> Program:
-    """The values of a trace that `coop.trace.read_trace` accepts."""
-    data = path.read_bytes()
-    header, *entries = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
-    reader = _Reader(json.loads(header))
-    for entry in entries:
-        reader.entry(json.loads(entry))
-    return reader.program
-
-
-def _waiting(program: Program, number: int) -> list[Value]:
-    """What is read after the operator, and is not its own."""
-    own = set(map(id, program.operators[number].own))
-    begin = program.last_step().start
-    return [
-        value
-        for value in program.values
-        if value.record is not None
-        and begin <= value.born < number < value.last_read
-        and id(value) not in own
-    ]
-
-
-def _dead_sources(record: Record, number: int) -> Iterator[Record]:
-    """Records that have to be replayed for it in any case, because what they made is gone."""
-    seen = {record}
-    stack = [record]
-    while stack:
-        for value in stack.pop().inputs:
-            source = value.record
-            if source is None or value.died is None or value.died > number or source in seen:
-                continue
-            seen.add(source)
-            stack.append(source)
-            yield source
-
-
-def _least_at(program: Program, number: int, budget_bytes: int) -> float:
-    operator = program.operators[number]
-    room = budget_bytes - operator.root_bytes - operator.running_bytes
-    num_bytes: dict[Record, int] = {}
-    for value in _waiting(program, number):
-        assert value.record is not None
-        num_bytes[value.record] = num_bytes.get(value.record, 0) + value.num_bytes
-    needed_by: dict[Record, list[Record]] = {record: [record] for record in num_bytes}
-    for record in num_bytes:
-        for source in _dead_sources(record, number):
-            needed_by.setdefault(source, []).append(record)
-    # What several need is shared among them: whichever of them goes, it is paid once at least.
-    # By their bytes, since small ones stay: a norm's statistics, when its result is gone.
-    cost = dict.fromkeys(num_bytes, 0.0)
-    for source, users in needed_by.items():
-        shared_bytes = sum(num_bytes[record] for record in users)
-        for record in users:
-            cost[record] += source.cost_ns * num_bytes[record] / max(shared_bytes, 1)
-    excess = sum(num_bytes.values()) - room
-    least = 0.0
-    for record in sorted(num_bytes, key=lambda each: cost[each] / max(num_bytes[each], 1)):
-        if excess <= 0:
-            break
-        least += cost[record] * min(1.0, excess / max(num_bytes[record], 1))
-        excess -= num_bytes[record]
-    return least
-
-
-def floor(program: Program, budgets: Iterable[int]) -> list[float]:
-    """For each budget, the least extra compute of the last step, as a share of its compute."""
-    step = program.last_step()
-    compute_ns = sum(program.operators[number].cost_ns for number in step)
-
-    def needed(number: int) -> int:
+    def __init__(self, program: Program, number: int) -> None:
         operator = program.operators[number]
-        held = sum(value.num_bytes for value in _waiting(program, number))
-        return operator.root_bytes + operator.running_bytes + held
+        self.fixed_bytes = operator.root_bytes + operator.running_bytes
+        own = set(map(id, operator.own))
+        begin = program.last_step().start
+        self.values: list[Value] = []
+        self.recipes: list[Recipe] = []
+        value_nodes: dict[int, int] = {}
+        recipe_nodes: dict[int, int] = {}
+        needs: list[tuple[int, int]] = []  # recipe, value
+        made_by: list[int] = []  # by value, its recipe
 
-    largest = sorted(step, key=needed)[-NUM_LOOKS:]
-    return [
-        max(_least_at(program, number, budget) for number in largest) / compute_ns
-        for budget in budgets
-    ]
+        def value_node(value: Value) -> int:
+            node = value_nodes.setdefault(id(value), len(self.values))
+            if node == len(self.values):
+                self.values.append(value)
+            return node
+
+        waiting = [value_node(value) for value in program.waiting(number)]
+        for value in self.values:  # grows
+            recipe = value.recipe
+            assert recipe is not None
+            node = recipe_nodes.setdefault(id(recipe), len(self.recipes))
+            made_by.append(node)
+            if node < len(self.recipes):
+                continue
+            self.recipes.append(recipe)
+            for source in recipe.inputs:
+                is_there = source.recipe is None or source.born < begin or id(source) in own
+                if not is_there and source.root_from > number:
+                    needs.append((node, value_node(source)))
+        self.num_bytes = np.array([v.num_bytes for v in self.values], float)
+        self.waiting_bytes = float(self.num_bytes[waiting].sum())
+        costs = np.array([r.cost_ns for r in self.recipes], float)
+        # Costs are rounded down to what a flow can say; so the bound may only get smaller.
+        self.scale = _MOST_COST / max(costs.sum(), 1.0)
+        self.costs = np.floor(costs * self.scale)
+        num_values, num_recipes = len(self.values), len(self.recipes)
+        self.source, self.sink = num_values + num_recipes, num_values + num_recipes + 1
+        self.made_by = np.array(made_by, int)
+        edges = [
+            *((v, num_values + r) for v, r in enumerate(made_by)),
+            *((num_values + r, self.sink) for r in range(num_recipes)),
+            *((num_values + r, v) for r, v in dict.fromkeys(needs)),
+            *((self.source, v) for v in waiting),
+        ]
+        self.tails, self.heads = np.array(edges, int).reshape(-1, 2).T
+        self.known: dict[float, tuple[float, float, float]] = {}
+
+    def at_price(self, price: float) -> tuple[float, float, float]:
+        """(a bound of cost + price x bytes, and of the best choice the cost and the bytes)."""
+        if price not in self.known:
+            self.known[price] = self.cut(price)
+        return self.known[price]
+
+    def cut(self, price: float) -> tuple[float, float, float]:
+        num_values, num_recipes = len(self.values), len(self.recipes)
+        capacities = np.full(len(self.tails), _INFINITE)
+        kept = np.minimum(np.floor(self.num_bytes * (price * self.scale)), _INFINITE)
+        capacities[:num_values] = kept
+        capacities[num_values : num_values + num_recipes] = self.costs
+        graph = csr_array(
+            (capacities.astype(np.int32), (self.tails, self.heads)),
+            shape=(self.sink + 1, self.sink + 1),
+        )
+        result = maximum_flow(graph, self.source, self.sink)
+        left = graph - result.flow
+        left.eliminate_zeros()
+        is_reached = np.zeros(self.sink + 1, bool)
+        is_reached[breadth_first_order(left, self.source, return_predecessors=False)] = True
+        replayed = is_reached[num_values : num_values + num_recipes]
+        is_kept = is_reached[:num_values] & ~replayed[self.made_by]
+        cost = float(self.costs[replayed].sum()) / self.scale
+        return result.flow_value / self.scale, cost, float(self.num_bytes[is_kept].sum())
+
+    def least_ns(self, budget_bytes: int) -> float:
+        """The bound for a budget; infinite where the operator cannot run in it."""
+        room = budget_bytes - self.fixed_bytes
+        if room < 0:
+            return math.inf
+        if room >= self.waiting_bytes:
+            return 0.0
+        # Of two choices, one too large and one that fits, the price at which they are equal.
+        large = 0.0, self.waiting_bytes
+        every_price = 2 * (self.costs.sum() / self.scale + 1)
+        _, *small = self.at_price(every_price)
+        best = small[0] if room == 0 else 0.0
+        for _ in range(MOST_PRICES):
+            if large[1] <= small[1]:
+                break
+            price = (small[0] - large[0]) / (large[1] - small[1])
+            bound, cost, num_bytes = self.at_price(price)
+            best = max(best, bound - price * room)
+            at_line = large[0] + price * large[1]
+            if cost + price * num_bytes >= at_line * (1 - 1e-6):
+                break
+            if num_bytes > room:
+                large = cost, num_bytes
+            else:
+                small = [cost, num_bytes]
+        return best
+
+
+def largest_operators(program: Program, count: int) -> list[int]:
+    """The operators that need the most memory, one of each part of the last step, largest first."""
+    step, needed = program.last_step(), program.needed_bytes()
+    parts = np.array_split(np.arange(len(step)), count)
+    largest = [int(part[np.argmax(needed[part])]) for part in parts if len(part)]
+    return [step.start + n for n in sorted(largest, key=lambda n: -needed[n])]
+
+
+def floor(program: Program, budgets: Sequence[int]) -> list[float]:
+    """For each budget, the least extra compute of the last step, as a share of its compute.
+
+    Infinite where an operator cannot run in it.
+    """
+    least = [0.0] * len(budgets)
+    for number in largest_operators(program, NUM_LOOKS):
+        choices = _Choices(program, number)
+        least = [max(best, choices.least_ns(b)) for best, b in zip(least, budgets, strict=True)]
+    return [best / program.compute_ns() for best in least]
 
 
 def main() -> None:

@@ -12,7 +12,16 @@ __all__ = ["ABLATIONS", "CONFIGURATIONS", "POLICIES", "WITHOUT", "BenchError", "
 
 # Where the budget comes from; benchmarks/README.md describes each.
 Kind = Literal[
-    "plain", "ratio", "reserved", "smallest", "budget", "pair", "traced", "predicted", "operators"
+    "plain",
+    "ratio",
+    "reserved",
+    "smallest",
+    "budget",
+    "pair",
+    "traced",
+    "predicted",
+    "operators",
+    "scan",
 ]
 
 # Arguments of `coop.budget` by configuration.

@@ -65,6 +65,12 @@ class Results:
         return results
 
     @classmethod
+    def new(cls, path: Path, command: str, check: str, settings: dict[str, Any]) -> Results:
+        """A new file, whatever was there."""
+        path.unlink(missing_ok=True)
+        return cls.open(path, command, check, settings)
+
+    @classmethod
     def read(cls, path: Path) -> Results:
         """Raises `BenchError` for what is not a results file."""
         try:
@@ -89,11 +95,21 @@ class Results:
             # The row may be one of another cell.
             own = {name: value for name, value in row.items() if name not in _IDENTITY}
             self.rows[cell.key] = {**identity, **own}
-            data = {**self.header, "rows": list(self.rows.values())}
-            try:
-                write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())
-            except OSError as error:
-                raise BenchError(str(error)) from None
+            self._write()
+
+    def add_all(self, rows: list[dict[str, Any]]) -> None:
+        """Adds rows that say which cell they are, and writes the file once."""
+        with self._lock:
+            run = len(self.header["runs"]) - 1
+            self.rows |= {row["key"]: {**row, "run": run} for row in rows}
+            self._write()
+
+    def _write(self) -> None:
+        data = {**self.header, "rows": list(self.rows.values())}
+        try:
+            write_whole(self.path, (json.dumps(data, indent=1) + "\n").encode())
+        except OSError as error:
+            raise BenchError(str(error)) from None
 
     def find(self, model: str, configuration: str, kind: str) -> list[dict[str, Any]]:
         """Rows of one network and configuration, in the order in which they were measured."""

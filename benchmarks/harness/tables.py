@@ -22,6 +22,9 @@ Content = tuple[str, list[str], list[list[str]]]
 
 def tables(results: Results) -> Iterator[Content]:
     """Every table there are numbers for."""
+    if results.header["check"] == "zoo":
+        yield from _zoo(results)
+        return
     wall = results.header["settings"]["device"] == "cuda"
     time = "overhead_wall" if wall else "overhead_cpu"
     by_ratio: tuple[tuple[str, Callable[[Row], str]], ...] = (
@@ -325,6 +328,16 @@ def print_tables(results: Results) -> None:
             table.add_row(*line)
         console.print()
         console.print(table)
+
+
+def _zoo(results: Results) -> Iterator[Content]:
+    from benchmarks.zoo import networks, report
+
+    rows = list(results.rows.values())
+    for half in networks.HALVES:
+        header, *lines = report.cells(rows, half)
+        if lines:
+            yield f"The zoo, extra compute of a step: the half to {half}", header, lines
 
 
 def markdown(results: Results) -> str:

@@ -98,8 +98,8 @@ def checkpoint_module(module: nn.Module) -> None:
     """Wraps one module in `torch.utils.checkpoint`."""
     forward = module.forward
 
-    def checkpointed(*args: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     module.forward = checkpointed
 

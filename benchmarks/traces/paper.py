@@ -23,18 +23,28 @@ NUM_STEPS = 2
 DEVICE = "h200"
 
 
-def record_workload(workload: models.Workload, num_steps: int, path: Path) -> None:
+def record_workload(
+    workload: models.Workload,
+    num_steps: int,
+    path: Path,
+    *,
+    checkpoint: bool = False,
+    fused: bool = False,
+) -> None:
     """Writes the trace of a network's first steps; always the same content."""
     batches = [workload.make_batch(step) for step in range(num_steps)]
     comment = (
         f"{workload.name} at size {workload.size}, batch {workload.batch_size}, {num_steps} steps"
+        + (", checkpointed" if checkpoint else "")
     )
     with record_without_hardware(device=DEVICE, comment=comment) as (header, entries):
         model = workload.make_model(0)
+        if checkpoint:
+            workload.checkpoint(model)
         optimizer = workload.make_optimizer(model)
         for group in optimizer.param_groups:
             # Torch's default on a GPU; parameters without memory do not say that they are on one.
-            group |= {"foreach": True, "fused": None}
+            group |= {"foreach": not fused, "fused": fused or None}
         for batch in batches:
             optimizer.zero_grad(set_to_none=True)
             loss = workload.loss(model, batch)

@@ -1,59 +1,99 @@
 """The lower bound of benchmarks.floor, by hand and against the optimum."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from benchmarks.floor import floor, read_program
-from benchmarks.optimum import GRAPHS, optimum
-from coop.trace import TraceWriter
+from benchmarks.floor import floor
+from benchmarks.optimum import chain, optimum, random_graph, recurrent, residual, ushape
+from benchmarks.program import Program, read_program
+from coop.planner import smallest_budget
+from coop.simulate import peak_without_limit
+from coop.trace import TraceWriter, read_trace
 
 UNIT = 6400  # bytes
 
 
-def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
+def program(path: Path) -> Program:
+    """Expensive and cheap values that are read again, and a dead one in between."""
     with TraceWriter(path) as writer:
-        writer.operator("dear", 100, outputs=[(1, UNIT)])
-        writer.operator("dead", 20, outputs=[(2, UNIT)])
+        writer.operator("expensive", 100, outputs=[(1, UNIT)])
+        writer.operator("dead", 20, outputs=[(2, UNIT // 2)])
         writer.operator("cheap", 10, inputs=[2], outputs=[(3, UNIT)])
         writer.free(2)
         writer.operator("large", 1, outputs=[(4, 10 * UNIT)])
         writer.free(4)
         writer.operator("reads", 69, inputs=[1, 3])
-    program = read_program(path)
-    everything, nothing = floor(program, [12 * UNIT, 10 * UNIT])
+    return read_program(path)
+
+
+def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
+    everything, nothing, none = floor(
+        program(tmp_path / "trace.jsonl"), [12 * UNIT, 10 * UNIT, 10 * UNIT - 64]
+    )
     assert everything == 0
     # What is dead is recomputed with what was made from it.
     assert nothing == pytest.approx((100 + 10 + 20) / 200)
-    one, half = floor(program, [11 * UNIT, 11 * UNIT + UNIT // 2])
+    assert none == math.inf  # the large operator does not fit
+
+
+def test_a_dead_value_may_be_kept(tmp_path: Path) -> None:
+    (one_and_a_half, three_quarters, one) = floor(
+        program(tmp_path / "trace.jsonl"), [23 * UNIT // 2, 47 * UNIT // 4, 11 * UNIT]
+    )
+    # The dead one takes half of the bytes of the cheap one.
+    assert one_and_a_half == pytest.approx(10 / 200)
+    # Halves of values may be kept, which is a bound all the more.
+    assert three_quarters == pytest.approx(5 / 200)
     assert one == pytest.approx((10 + 20) / 200)
-    assert half == pytest.approx((10 + 20) / 2 / 200)
 
 
 def test_what_several_need_is_paid_once(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     with TraceWriter(path) as writer:
-        # A norm whose result is overwritten, and whose statistics stay.
-        writer.operator("norm", 30, outputs=[(1, 9 * UNIT), (2, UNIT)])
-        writer.operator("relu_", 10, inputs=[1], writes=[1])
-        writer.operator("large", 1, outputs=[(3, 20 * UNIT)])
-        writer.free(3)
-        writer.operator("reads", 59, inputs=[1, 2])
-    program = read_program(path)
-    neither, statistics_stay = floor(program, [20 * UNIT, 21 * UNIT])
-    assert neither == pytest.approx((30 + 10) / 100)
-    # Nine tenths of the norm's cost are the activation's, and eight ninths of that have to go.
-    assert statistics_stay == pytest.approx((3 + (10 + 27) * 8 / 9) / 100)
+        writer.operator("shared", 50, outputs=[(1, 10 * UNIT)])
+        writer.operator("left", 10, inputs=[1], outputs=[(2, UNIT)])
+        writer.operator("right", 15, inputs=[1], outputs=[(3, UNIT)])
+        writer.free(1)
+        writer.operator("large", 1, outputs=[(4, 20 * UNIT)])
+        writer.free(4)
+        writer.operator("reads", 24, inputs=[2, 3])
+    both, one = floor(read_program(path), [20 * UNIT, 21 * UNIT])
+    assert both == pytest.approx((50 + 10 + 15) / 100)
+    # Half of both is less than all of one: the price of a byte is the same for both together.
+    assert one == pytest.approx((50 + 10 + 15) / 2 / 100)
 
 
-@pytest.mark.parametrize(("name", "mib"), [("chain of 8", 13.7), ("u-shape", 34.4)])
-def test_it_is_never_above_the_optimum(tmp_path: Path, name: str, mib: float) -> None:
-    graph = GRAPHS[name]
+def test_what_became_a_root_is_there_for_what_needs_it(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    graph.write(path)
-    budget = int(mib * 2**20)
-    (least,) = floor(read_program(path), [budget])
-    cost, is_proved = optimum(graph, budget)
-    assert is_proved
-    assert 0 < least <= cost / sum(graph.cost) - 1
+    with TraceWriter(path) as writer:
+        writer.operator("gradient", 50, outputs=[(1, UNIT)])
+        writer.make_root(1)
+        writer.operator("clipped", 10, inputs=[1], outputs=[(2, UNIT)])
+        writer.operator("large", 1, outputs=[(3, 10 * UNIT)])
+        writer.free(3)
+        writer.operator("reads", 39, inputs=[2])
+    (without,) = floor(read_program(path), [11 * UNIT])
+    assert without == pytest.approx(10 / 100)
+
+
+SMALL = {
+    "chain": chain(4, lambda k: 60 if k % 2 else 4, lambda _: 2),
+    "residual": residual(3),
+    "u-shape": ushape(2),
+    "recurrent": recurrent(2),
+} | {f"random {seed}": random_graph(seed, 4) for seed in range(6)}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_is_never_above_the_optimum(tmp_path: Path, name: str) -> None:
+    graph = SMALL[name]
+    path = tmp_path / "trace.jsonl"
+    smallest, largest = smallest_budget(graph.write(path)), peak_without_limit(read_trace(path))
+    for position in (0.7, 0.3, 0.0):
+        budget = int(smallest + position * (largest - smallest))
+        (least,) = floor(read_program(path), [budget])
+        cost, is_proved = optimum(graph, budget)
+        assert is_proved
+        assert least <= cost / sum(graph.cost) - 1 + 1e-6

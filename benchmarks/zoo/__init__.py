@@ -1,0 +1,1 @@
+"""A zoo of networks, recorded without the hardware."""
