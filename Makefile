@@ -25,7 +25,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
-	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench bench-gpu demo clean \
+	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
 	tidy hooks figures coverage torch wheel
 
 help:  ## print the targets
@@ -62,9 +62,9 @@ test-all: test  ## the same with the slow tests
 # Threads that wait for each other on busy cores take ten times as long.
 test-engine test-rest test-debug test-elsewhere: export OMP_NUM_THREADS := 1
 test-engine: build
-	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" tests/engine
+	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" tests/adapter
 test-rest: build
-	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" --ignore=tests/engine
+	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" --ignore=tests/adapter
 test-debug: build-debug
 	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow)"
 
@@ -80,11 +80,12 @@ test-elsewhere: build $(ELSEWHERE_STAMP)  ## run programs in the manner of other
 test-operators: build  ## run torch's operator database with everything evicted; writes docs/operators.md
 	COOP_DEBUG=0 $(PY) -m tests.operators.survey $(OPERATORS)
 
-test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted
-	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted
+# The same; EVICTED="--jobs 16", or EVICTED="--shard 1/4" and so on, each by a command of its own.
+test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted; writes docs/evicted-arguments.md
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted $(EVICTED)
 
 test-faults: build  ## let every placement of a training step fail in turn
-	COOP_DEBUG=0 $(PY) -m tests.engine.faults
+	COOP_DEBUG=0 $(PY) -m tests.adapter.faults
 
 test-simulator: build  ## compare the simulator's decisions with the engine's on all programs, three policies, four budgets
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.planner.equality
@@ -94,7 +95,7 @@ fuzz: build  ## run random programs, 1,000,000 operators in all
 	COOP_DEBUG=0 $(PY) -m tests.fuzz $(FUZZ)
 
 no-growth: build  ## train for 10,000 steps and see that nothing grows
-	COOP_DEBUG=0 $(PY) -m tests.engine.no_growth
+	COOP_DEBUG=0 $(PY) -m tests.adapter.no_growth
 
 # The core alone, which needs no torch: its fuzz drivers with random bytes, on any compiler.
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -119,7 +120,7 @@ sanitize-torch: venv build/sanitize/.stamp-extension  ## run the engine's tests 
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	@cp -r coop csrc tests pyproject.toml setup.py $(SANITIZED) && rm -f $(SANITIZED)/coop/*.so
 	@cp build/sanitize/extension/coop/*.so $(SANITIZED)/coop
-	$(SANITIZED_PY) -m pytest --capture=sys -m debug_build tests/engine tests/fuzz
+	$(SANITIZED_PY) -m pytest --capture=sys -m debug_build tests/adapter tests/fuzz
 	$(SANITIZED_PY) -m tests.fuzz --operators 40000
 build/sanitize/.stamp-extension: $(VENV_STAMP) $(NATIVE)
 	@mkdir -p $(@D) && echo "compiling the extension (sanitized): many minutes the first time"
@@ -149,7 +150,7 @@ lint: venv  ## check formatting, style and types
 	$(PY) -m mypy
 	$(CLANG_FORMAT) --dry-run -Werror
 
-# Needs clang-tidy (Debian: clang-tidy). TIDY="$(wildcard csrc/torch/*.cc)" looks at the adapter,
+# Needs clang-tidy (Debian: clang-tidy). TIDY="$(wildcard csrc/adapter/*/*.cc)" looks at the adapter,
 # whose headers of torch take a minute a file.
 CLANG_TIDY ?= clang-tidy
 TIDY ?= $(wildcard csrc/core/*.cc csrc/core/*/*.cc)
@@ -180,6 +181,9 @@ bench-optimum: build  ## distance of the policies to the optimum on small graphs
 	$(PY) -m benchmarks.optimum
 bench-floor: build  ## the least that any policy must recompute on the paper-size traces, and the policies, as a table
 	COOP_DEBUG=0 $(PY) -m benchmarks.floor
+bench-zoo: build  ## record the zoo and report how the policy does on both halves; a long time at first
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m benchmarks.zoo record
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m benchmarks.zoo report
 bench-plan: build  ## time the planner on traces of 10,000 and 100,000 operators
 	COOP_DEBUG=0 $(PY) -m benchmarks.plan
 

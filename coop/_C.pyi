@@ -9,7 +9,7 @@ from torch import Tensor, UntypedStorage
 
 torch_version: str
 
-# --- csrc/torch/bind_core.cc: traces, the simulator, and what tests compare with oracles ---------
+# --- csrc/adapter/bind/bind_core.cc: traces, the simulator, and what tests compare with oracles ---
 
 class Stats(TypedDict):
     """Not a class of the extension: the keys of the dictionaries it returns."""
@@ -36,6 +36,9 @@ class Stats(TypedDict):
     num_saves: int
     saved_bytes: int
     num_steps: int
+    num_schedules: int
+    num_followed: int
+    num_left: int
     compute_ns: float
     replay_ns: float
     num_records: int
@@ -108,6 +111,7 @@ class Trace:
         moved_bytes: float = 0,
         half: bool = False,
         backward: bool = True,
+        undefined: bool = False,
     ) -> None: ...
     def priced(self, profile: DeviceProfile, /) -> Trace: ...
     def add(self, kind: int, storage: int, num_bytes: int, line: int, /) -> None: ...
@@ -157,7 +161,7 @@ class TestArena:
     def peak(self) -> int: ...
     def is_valid(self) -> bool: ...
 
-# --- csrc/torch/: the engine ---------------------------------------------------------------------
+# --- csrc/adapter/: the engine ---
 
 has_cuda: bool
 
@@ -233,7 +237,7 @@ class Engine:
 def tensor_kinds() -> list[tuple[str, bool, bool, bool, str]]: ...
 def operator_info(name: str, overload: str, /) -> dict[str, Any]: ...
 
-# --- csrc/torch/bind_kinds.cc: numbers by name ---------------------------------------------------
+# --- csrc/adapter/bind/bind_kinds.cc: numbers by name ---
 
 def event_kinds() -> dict[str, int]: ...
 def entry_kinds() -> dict[str, int]: ...  # of traces

@@ -80,6 +80,7 @@ class Plan:
     num_operators: int
     num_steps: int
     peak_bytes: int  # held at most when nothing has to go
+    needed_bytes: int  # a budget in which the first policy evicts nothing
     step_ns: float  # when nothing has to go
     points: tuple[Point, ...]  # by policy, then from the largest budget down
     smallest_bytes: dict[str, int]  # by policy: the smallest budget that fits, within 0.5%
@@ -94,9 +95,9 @@ class Plan:
     def advice(self) -> str:
         """One sentence."""
         policy = self.points[0].policy
-        told = [p for p in self.curve(policy) if p.fits and p.budget_bytes < self.peak_bytes]
+        told = [p for p in self.curve(policy) if p.fits and p.budget_bytes < self.needed_bytes]
         chosen = [p for p in told if p.budget_bytes in _three(told, self.knee_bytes)]
-        parts = [f"takes {format_bytes(self.peak_bytes)} without a limit"]
+        parts = [f"nothing is evicted from {format_budget(self.needed_bytes)} on"]
         parts += [f"{format_bytes(p.budget_bytes)} at +{p.overhead - 1:.0%}" for p in chosen]
         parts.append(f"below {format_budget(self.smallest_bytes[policy])}: no")
         return "; ".join(parts)
@@ -183,6 +184,17 @@ def _unlimited(trace: Trace, policy: str, peak_bytes: int) -> Simulation:
     return _simulate(trace, policy, _rounded_up(4 * peak_bytes + 2**26))
 
 
+def _needed(trace: Trace, unlimited: Simulation) -> int:
+    """A budget without an eviction: what the run with room says it needs, which is tried."""
+    policy = unlimited.options.policy
+    needed_bytes = _rounded_up(unlimited.stats["needed_bytes"])
+    while True:
+        result = _simulate(trace, policy, needed_bytes)
+        if result.fitted and result.stats["num_evictions"] == 0:
+            return needed_bytes
+        needed_bytes = _rounded_up(needed_bytes * 1.01)
+
+
 def _rounded_up(num_bytes: float) -> int:
     return math.ceil(num_bytes / 4096) * 4096
 
@@ -213,8 +225,8 @@ def plan_trace(
         trace: what `coop.trace.read_trace` read.
         device: prices the operators anew for this device (`coop.profiles.devices()`, or a file
             that `python -m coop calibrate` wrote); None keeps the recorded costs.
-        budgets: bytes, or sizes such as `"24GiB"`; by default ten from the peak, or what the device
-            has, to the smallest that fits.
+        budgets: bytes, or sizes such as `"24GiB"`; by default ten from where nothing is evicted, or
+            what the device has, to the smallest that fits.
         policies: the first is the one that the advice is for.
         checkpointed: a trace of the same program with `torch.utils.checkpoint`, to compare with.
         progress: called with the numbers of simulations done and known of.
@@ -234,14 +246,15 @@ def plan_trace(
     sweep.waiting = len(policies) * (NUM_BUDGETS if sizes is None else len(sizes))
     with sweep.pool as pool:
         unlimited = _unlimited(trace, policies[0], peak_bytes)
+        needed_bytes = _needed(trace, unlimited)
         smallest = dict(
             zip(policies, pool.map(lambda p: sweep.smallest(p, peak_bytes), policies), strict=True)
         )
         if sizes is None:
             fitting = min(smallest.values())
             # What the device does not have is of no use, unless nothing else fits.
-            enough = _rounded_up(peak_bytes * 1.02)
-            most = memory_bytes // 4096 * 4096 if fitting < memory_bytes < enough else enough
+            is_less = fitting < memory_bytes < needed_bytes
+            most = memory_bytes // 4096 * 4096 if is_less else needed_bytes
             sizes = default_budgets(fitting, most)
         sizes = sorted(set(sizes), reverse=True)
         cells = [(policy, size) for policy in policies for size in sizes]
@@ -253,6 +266,7 @@ def plan_trace(
         num_operators=trace.num_operators,
         num_steps=len(unlimited.steps),
         peak_bytes=peak_bytes,
+        needed_bytes=needed_bytes,
         step_ns=unlimited.last_step.compute_ns,
         points=points,
         smallest_bytes=smallest,

@@ -33,6 +33,9 @@ class Stats:
     num_saves: int
     saved_bytes: int
     num_steps: int
+    num_schedules: int
+    num_followed: int
+    num_left: int
     compute_ns: float
     replay_ns: float
     num_records: int

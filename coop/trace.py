@@ -47,7 +47,7 @@ _OPERATOR_KEYS: Final = frozenset(
     (
         "op", "cost_ns", "inputs", "outputs", "writes", "overwrites", "memory", "side",
         "replayable", "make_roots", "keep_old", "flops", "moved_bytes", "half", "source",
-        "backward",
+        "backward", "undefined",
     )
 )  # fmt: skip
 _KINDS: Final = _C.entry_kinds()
@@ -300,7 +300,7 @@ class _Reader:
             writes, overwrites, memory, line, roots, made_roots,
             _flag(data, "keep_old", None), _whole(data.get("flops", 0), "flops", _LARGEST_FLOPS),
             _whole(data.get("moved_bytes", 0), "moved_bytes"), _flag(data, "half"),
-            _flag(data, "backward", True),
+            _flag(data, "backward", True), _flag(data, "undefined"),
         )  # fmt: skip
         self.entry_ops.append(op)
 
@@ -473,6 +473,7 @@ class TraceWriter:
         side: Side = "right",
         backward: bool = True,
         replayable: bool = True,
+        undefined: bool = False,
     ) -> None:
         """An operator ran; `outputs` are (storage, bytes). Without `memory`: outputs in order."""
         entry: dict[str, Any] = {"op": name, "cost_ns": cost_ns}
@@ -491,6 +492,8 @@ class TraceWriter:
             entry["backward"] = False
         if not replayable:
             entry["replayable"] = False
+        if undefined:
+            entry["undefined"] = True
         self._write(entry)
 
     def root(self, storage: int, num_bytes: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from coop.files import write_whole
 from coop.planner import Plan
-from coop.sizes import format_bytes
+from coop.sizes import format_budget, format_bytes
 
 __all__ = ["save_curve"]
 
@@ -41,10 +41,10 @@ def save_curve(plan: Plan, path: str | Path) -> None:
         axes.axvline(plan.smallest_bytes[policy] / GIB, color=color, ls=":", lw=1)
     axes.axhline(plan.step_ns / 1e6, color="grey", lw=1)
     axes.axvline(
-        plan.peak_bytes / GIB,
+        plan.needed_bytes / GIB,
         color="grey",
         lw=1,
-        label=f"without a limit, {format_bytes(plan.peak_bytes)}",
+        label=f"nothing is evicted from {format_budget(plan.needed_bytes)} on",
     )
     if plan.checkpointed is not None:
         axes.axhline(plan.checkpointed.step_ns / 1e6, color="green", ls="--", lw=1)

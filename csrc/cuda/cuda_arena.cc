@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "adapter/registry.h"
+
 namespace coop {
 
 namespace {
@@ -192,7 +194,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     c10::DeviceIndex device = -1;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
     if (bytes == 0) return {nullptr, c10::Device(c10::kCUDA, device)};
-    return engine(device).allocate(static_cast<Bytes>(bytes));
+    return engine(device).storages().allocate(static_cast<Bytes>(bytes));
   }
 
   void* raw_alloc(size_t bytes) override {
@@ -298,12 +300,12 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     if (owner == nullptr) return;
     // Another thread may be giving it other memory, so what it has is read under the lock.
     const EngineLock guard(*owner);
-    if (data.get_deleter() != &Engine::delete_storage) return;
+    if (data.get_deleter() != &Storages::delete_storage) return;
     auto* storage = static_cast<Storage*>(data.get_context());
     if (storage->core != &owner->core()) return;
     static_cast<CudaMemory&>(owner->memory()).used_by(storage, stream);
     // The other stream may read it at any time until then.
-    owner->pin(storage, "used by another stream (record_stream)");
+    owner->keep(storage, "used by another stream (record_stream)");
   }
 
   caching::SnapshotInfo make_snapshot() {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "torch/engine.h"
+#include "adapter/engine.h"
 
 namespace coop {
 

@@ -3,7 +3,7 @@
 import pytest
 
 from coop._native import _C
-from core.driver import Driver
+from tests.core.driver import Driver
 
 pytestmark = pytest.mark.debug_build
 UNIT = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.driver import Driver
+from tests.core.driver import Driver
 
 pytestmark = pytest.mark.debug_build
 UNIT = 64

@@ -3,7 +3,7 @@
 import pytest
 
 from coop.simulate import Options, peak_without_limit
-from core.decisions import (
+from tests.core.decisions import (
     CONFIGURATIONS,
     GOLDEN,
     LOGS,
@@ -13,7 +13,7 @@ from core.decisions import (
     paper,
     shipped,
 )
-from core.neighbourhoods import measure
+from tests.core.neighbourhoods import measure
 
 UPDATE = "decisions changed; if that is meant, run `python -m tests.core.decisions --update`"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.driver import Driver
+from tests.core.driver import Driver
 
 pytestmark = pytest.mark.debug_build
 

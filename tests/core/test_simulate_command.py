@@ -9,7 +9,7 @@ import pytest
 
 from coop.__main__ import main
 from coop.trace import TraceWriter
-from core.decisions import ROOT, TRACES
+from tests.core.decisions import ROOT, TRACES
 
 
 @pytest.fixture

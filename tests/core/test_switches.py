@@ -3,7 +3,7 @@
 import pytest
 
 from coop._native import _C
-from core.decisions import shipped
+from tests.core.decisions import shipped
 
 BUDGET_RATIO = 0.5
 

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.traces.generate import TRACES, generate
 from coop.simulate import simulate
 from coop.trace import TraceError, TraceWriter, read_trace
-from core.decisions import NAMES, shipped
-from core.decisions import TRACES as SHIPPED
+from tests.core.decisions import NAMES, shipped
+from tests.core.decisions import TRACES as SHIPPED
 
 A_STEP = (
     'a memory step must be ["output", index], ["temporary", bytes], ["free", index] or '

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 )
 
 from coop._native import _C
-from core.model import Model
+from tests.core.model import Model
 
 ALIGNMENT = 64
 ROOT, FREE, PIN, UNPIN, EVICT, MATERIALIZE, BEGIN_STEP, END_STEP, MAKE_ROOT = range(1, 10)

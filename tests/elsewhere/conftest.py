@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from .page import page
+from .elsewhere_page import page
 from .runs import OTHERS, ROWS
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.engine.outcome import Outcome, Program, Registry, collect
+from tests.adapter.outcome import Outcome, Program, Registry, collect
 
 from .packages import llama, quiet
 
@@ -108,12 +108,14 @@ def diffusers_unet_with_a_ddpm_schedule(seed: int) -> Outcome:
 @needs("timm")
 def timm_vision_transformer(seed: int) -> Outcome:
     """With its optimizer factory, its mixup and its drop path."""
+    import numpy as np
     import timm
     from timm.data import Mixup
     from timm.loss import SoftTargetCrossEntropy
     from timm.optim import create_optimizer_v2
 
     torch.manual_seed(seed)
+    np.random.seed(seed)  # of the mixup
     model = timm.create_model(
         "vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=4,
         num_classes=10, drop_path_rate=0.1,

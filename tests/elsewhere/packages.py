@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.engine.outcome import Outcome, Program, Registry, collect
+from tests.adapter.outcome import Outcome, Program, Registry, collect
 
 PACKAGES = Registry()
 

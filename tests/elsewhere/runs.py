@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.engine.harness import Fit, reference, rounded, smallest_budget, try_budget
-from tests.engine.outcome import Program
+from tests.adapter.harness import Fit, reference, rounded, smallest_budget, try_budget
+from tests.adapter.outcome import Program
 
 TOLERANCES = (0.2, 0.04, 0.008)  # a run each halving; as coarse as makes it evict below its peak
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import try_budget
+from tests.adapter.harness import try_budget
 
-from .loops import LOOPS
+from .around_the_loop import AROUND_THE_LOOP
+from .differentiation import DIFFERENTIATION
+from .images_and_games import IMAGES_AND_GAMES
+from .kinds_of_tensors import KINDS_OF_TENSORS
 from .runs import ROWS, check
-from .torch_apis import APIS
+from .sequences import SEQUENCES
 
-PROGRAMS = {**LOOPS, **APIS}
-# In tests/engine there is much the same.
+PROGRAMS = SEQUENCES | IMAGES_AND_GAMES | DIFFERENTIATION | KINDS_OF_TENSORS | AROUND_THE_LOOP
+# In tests/adapter there is much the same.
 SLOW = (
     "a_run_that_is_saved_and_resumed",
     "activations_saved_on_the_cpu",

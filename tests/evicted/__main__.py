@@ -1,65 +1,75 @@
-"""All calls: `make test-evicted-arguments`. In processes, so that a crash is a finding."""
+"""All calls: `make test-evicted-arguments`. Writes docs/evicted-arguments.md.
+
+It goes on where it was stopped, if the sources are still the same (tests/survey.py). With names as
+arguments (`module:nn.Linear`) only those are run and nothing is written.
+"""
 
 from __future__ import annotations
 
-import argparse
-import subprocess
+import gc
 import sys
+import time
+from collections import Counter
+
+import torch
+
+from tests.build_id import build_id
+from tests.survey import ROOT, Entry, answer_names, parser_of, run_survey
 
 from .calls import calls, names
-from .verdict import judge
+from .compare import FINDINGS, judge
+from .evicted_page import write_page
 
-A_WORKER = 300
-
-
-def work(share: list[str]) -> None:
-    for name in share:
-        print(f"begin {name}", flush=True)
-        try:
-            for call in calls(name):
-                found = judge(call)
-                if found is not None:
-                    print(f"found {call.name}: {found}", flush=True)
-        except Exception as error:
-            print(f"found {name}: not judged, {type(error).__name__}: {error}", flush=True)
-    print("done", flush=True)
+PAGE = ROOT / "docs" / "evicted-arguments.md"
+SLOW_SECONDS = 60  # of the processor, for all calls of a name; what is left is counted and reported
 
 
-def run(share: list[str]) -> list[str]:
-    """What was found; after a crash, of the rest too."""
-    found: list[str] = []
-    while share:
-        command = [sys.executable, "-m", "tests.evicted", "--worker", *share]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = result.stdout.splitlines()
-        found += [line.removeprefix("found ") for line in lines if line.startswith("found ")]
-        if "done" in lines:
-            break
-        begun = [line.removeprefix("begin ") for line in lines if line.startswith("begin ")]
-        found.append(
-            f"{begun[-1] if begun else share[0]}: the process ended with {result.returncode}"
-        )
-        share = share[len(begun) or 1 :]
-    return found
+def examine(name: str) -> Entry:
+    start = time.process_time()
+    kinds: Counter[str] = Counter()
+    found: dict[str, list[str]] = {}
+    num_arguments = num_evicted = 0
+    for call in calls(name):
+        if time.process_time() - start > SLOW_SECONDS:
+            kinds["left out"] += 1
+            continue
+        judgement = judge(call)
+        kinds[judgement.kind] += 1
+        num_arguments += judgement.num_arguments
+        num_evicted += judgement.num_evicted
+        if judgement.kind in FINDINGS:
+            detail = f"{call.name}: {' '.join(judgement.detail.split())[:300]}"
+            found.setdefault(judgement.kind, []).append(detail)
+    return {
+        "kinds": kinds,
+        "findings": [
+            {"kind": kind, "cases": len(those), "first": those[0]} for kind, those in found.items()
+        ],
+        "num_arguments": num_arguments,
+        "num_evicted": num_evicted,
+        "seconds": round(time.process_time() - start, 2),
+    }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker", action="store_true")
-    parser.add_argument("names", nargs="*", help="all, if none are given")
-    options = parser.parse_args()
-    chosen = options.names or names()
+    options = parser_of(__doc__, "evicted-arguments", PAGE).parse_args()
     if options.worker:
-        work(chosen)
+        torch.set_num_threads(1)
+        # Collecting garbage after a call is for what that left, not for torch.
+        gc.collect()
+        gc.freeze()
+        answer_names(examine)
         return 0
-    found: list[str] = []
-    for begin in range(0, len(chosen), A_WORKER):
-        found += run(chosen[begin : begin + A_WORKER])
-        print(f"{min(begin + A_WORKER, len(chosen))} of {len(chosen)}", flush=True)
-    for line in found:
-        print(line)
-    print(f"{len(chosen)} names, {len(found)} findings")
-    return 1 if found else 0
+    entries = run_survey("tests.evicted", options, names(), build_id("evicted"))
+    if entries is None:
+        return 1
+    kinds: Counter[str] = Counter()
+    for entry in entries:
+        kinds.update(entry["kinds"])
+    print(dict(kinds))
+    if not options.names:
+        write_page(options.output, entries)
+    return 1 if any(kinds[kind] for kind in (*FINDINGS, "crash")) else 0
 
 
 if __name__ == "__main__":

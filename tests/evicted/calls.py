@@ -1,4 +1,4 @@
-"""What is called: the operator and module databases, and torch's public functions by name.
+"""What is called: torch's databases, and its public functions by name.
 
 A call makes its arguments by operators, so that they can be recomputed, and uses none of them
 before it is asked to: in between everything is evicted.
@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-from tests.operators.cases import OPERATORS, UNDEFINED_RESULTS, copied
-
+from .databases import (
+    MODULES,
+    OPERATORS,
+    OPTIMIZERS,
+    Arguments,
+    Call,
+    module_calls,
+    operator_calls,
+    optimizer_calls,
+)
 from .written import WRITTEN
 
 # Not about tensors' bytes, or about the process: threads, files, devices, printing, randomness that
@@ -42,43 +48,6 @@ LEFT_OUT = (
     "vulkan",
     "xpu",
 )
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function and how its arguments are made: anew for every call, the same each time."""
-
-    name: str
-    arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
-    function: Callable[..., Any]
-
-
-def _made(value: Any) -> Any:
-    """The same, by an operator."""
-    if not isinstance(value, Tensor):
-        return value
-    made = copied(value)
-    if made.layout == torch.strided and not made.is_nested and not made.is_quantized:
-        # Not a plain copy of something outside, which would be an input.
-        made = copied(made.detach()).requires_grad_(made.requires_grad)
-    return made
-
-
-def database_calls(operator: str, most: int = 12) -> Iterator[Call]:
-    """Samples of the operator database, evenly over all of them."""
-    op = OPERATORS[operator]
-    dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
-    if operator in UNDEFINED_RESULTS or not op.supports_dtype(dtype, "cpu"):
-        return
-    torch.manual_seed(0)
-    samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
-    for number, sample in list(enumerate(samples))[:: max(1, -(-len(samples) // most))]:
-
-        def arguments(sample: Any = sample) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            args, kwargs = tree_map(_made, ((sample.input, *sample.args), sample.kwargs))
-            return args, kwargs
-
-        yield Call(f"{operator} {number}", arguments, op)
 
 
 def _shapes() -> dict[str, Callable[[], Tensor]]:
@@ -125,33 +94,53 @@ def public_functions() -> dict[str, tuple[Callable[..., Any], int]]:
 
 
 def public_calls(name: str) -> Iterator[Call]:
-    """The function on each kind of tensor, in all its places; most raise, which is fine."""
+    """The function on each kind of tensor, in all its places, and with numbers, or a list of
+    tensors, in others; most raise, which is fine."""
     function, number = public_functions()[name]
     for kind, make in _shapes().items():
+        for fillers, fill in FILLERS.items():
+            if fillers != "tensors" and number < 2:
+                continue
 
-        def arguments(
-            make: Callable[[], Tensor] = make,
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return tuple(make() for _ in range(max(number, 1))), {}
+            def arguments(
+                make: Callable[[], Tensor] = make, fill: Callable[..., Any] = fill
+            ) -> Arguments:
+                return (make(), *(fill(make) for _ in range(number - 1))), {}
 
-        yield Call(f"{name} {kind}", arguments, function)
+            yield Call(f"{name} {kind}, {fillers}", arguments, function)
+
+        def one_list(make: Callable[[], Tensor] = make) -> Arguments:
+            return ([make(), make()], *(1 for _ in range(number - 1))), {}
+
+        yield Call(f"{name} {kind}, a list", one_list, function)
+
+
+# What the places after the first one get.
+FILLERS: dict[str, Callable[[Callable[[], Tensor]], Any]] = {
+    "tensors": lambda make: make(),
+    "ones": lambda make: 1,
+    "indices": lambda make: torch.arange(3) * 1,
+}
+
+SOURCES: dict[str, tuple[Callable[[], Any], Callable[[str], Iterator[Call]]]] = {
+    "written": (lambda: WRITTEN, lambda name: _written_calls(name)),
+    "database": (lambda: OPERATORS, operator_calls),
+    "module": (lambda: MODULES, module_calls),
+    "optimizer": (lambda: OPTIMIZERS, optimizer_calls),
+    "public": (public_functions, public_calls),
+}
+
+
+def _written_calls(name: str) -> Iterator[Call]:
+    make, function = WRITTEN[name]
+    yield Call(name, lambda: (make(), {}), function)
 
 
 def names() -> list[str]:
     """Of everything that can be called, by where it is from."""
-    return [
-        *(f"written:{name}" for name in WRITTEN),
-        *(f"database:{name}" for name in OPERATORS),
-        *(f"public:{name}" for name in public_functions()),
-    ]
+    return [f"{source}:{name}" for source, (listed, _) in SOURCES.items() for name in listed()]
 
 
 def calls(name: str) -> Iterator[Call]:
     source, _, name = name.partition(":")
-    if source == "database":
-        yield from database_calls(name)
-    elif source == "public":
-        yield from public_calls(name)
-    else:
-        make, function = WRITTEN[name]
-        yield Call(name, lambda: (make(), {}), function)
+    yield from SOURCES[source][1](name)

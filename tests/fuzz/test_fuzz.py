@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.engine.slices import first
+from tests.adapter.slices import first
 
 from .check import check, difference, run_inside, run_plain
 from .program import Program, random_program, random_trials, shrink

@@ -1,4 +1,4 @@
-"""The engine and the simulator, decision for decision, on the programs of tests/engine.
+"""The engine and the simulator, decision for decision, on the programs of tests/adapter.
 
 `python -m tests.planner.equality` (`make test-simulator`) compares all of them; CI some.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 import coop
 from coop.simulate import Options, simulate
 from coop.trace import Trace, read_trace
-from tests.engine.outcome import Program
-from tests.engine.programs import PROGRAMS
+from tests.adapter.outcome import Program
+from tests.adapter.programs import PROGRAMS
 
 POLICIES = ("coop", "dtr", "dte")
 RATIOS = (1.0, 0.8, 0.6, 0.45)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.slices import covering_pairs
+from tests.adapter.slices import covering_pairs
 
 from .equality import POLICIES, differences
 

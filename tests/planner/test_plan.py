@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,11 @@ from coop.planner import (
 )
 from coop.profiles import cuda_profile, devices, get_device, save_device
 from coop.simulate import Options, peak_without_limit, simulate
+from coop.sizes import parse_bytes
 from coop.trace import read_trace
-from tests.people.conftest import InProcess, in_process
+from tests.command_line import Coop, InProcess, coop_command, in_process
 
-__all__ = ["in_process"]  # a fixture
+__all__ = ["coop_command", "in_process"]  # fixtures
 
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
 RESIDUAL = TRACES / "residual.jsonl.gz"
@@ -108,9 +110,21 @@ def test_the_knee_is_where_the_curve_bends() -> None:
 
 
 def test_the_advice_names_the_ends_and_the_knee(residual: Plan) -> None:
-    assert residual.advice.startswith("takes ")
+    assert residual.advice.startswith("nothing is evicted from ")
     assert residual.advice.endswith(": no")
     assert residual.advice.count(" at +") in (2, 3)
+
+
+@pytest.mark.parametrize("policy", ["coop", "dtr", "dte"])
+def test_nothing_is_evicted_in_the_budget_that_is_said_to_do(policy: str) -> None:
+    trace = read_trace(RESIDUAL)
+    planned = plan_trace(trace, budgets=[2**40], policies=(policy,))
+    assert planned.needed_bytes >= planned.peak_bytes
+    told = planned.advice.split(" on")[0].removeprefix("nothing is evicted from ")
+    for budget_bytes in (planned.needed_bytes, parse_bytes(told)):
+        result = simulate(trace, budget_bytes, Options(policy))
+        assert result.fitted
+        assert result.stats["num_evictions"] == 0
 
 
 def test_a_function_is_planned_without_hardware() -> None:
@@ -294,17 +308,23 @@ for _ in range(2):
 """
 
 
-def test_the_command_compares_with_checkpointing(in_process: InProcess, tmp_path: Path) -> None:
+def planned(ended: subprocess.CompletedProcess[str]) -> str:
+    """A script runs in a fork of the command, which is not to have started CUDA: this process may
+    have.
+    """
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_command_compares_with_checkpointing(coop_command: Coop, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     script, trace = tmp_path / "train.py", tmp_path / "checkpointed.jsonl.gz"
     script.write_text(CHECKPOINTED)
     common = ("plan", "--policies", "coop", "--budgets", "4GiB")
-    code, out, _ = in_process(*common, "--json", "--save-trace", str(trace), str(script), "-c")
-    assert code == 0
+    out = planned(coop_command(*common, "--json", "--save-trace", str(trace), str(script), "-c"))
     checkpointed = json.loads(out)
     arguments = ("--checkpoint", str(trace), "--picture", str(tmp_path / "p.png"), str(script))
-    code, out, _ = in_process(*common, "--json", *arguments)
-    assert code == 0
+    out = planned(coop_command(*common, "--json", *arguments))
     plain = json.loads(out)
     assert plain["trace"] == str(script)
     assert plain["checkpointed"] == {
@@ -314,8 +334,7 @@ def test_the_command_compares_with_checkpointing(in_process: InProcess, tmp_path
     # Every block's forward runs twice, and only what is between blocks is kept.
     assert 1.1 < checkpointed["step_ns"] / plain["step_ns"] < 1.4
     assert checkpointed["peak_bytes"] < 0.8 * plain["peak_bytes"]
-    code, out, _ = in_process(*common, *arguments)
-    assert code == 0
+    out = planned(coop_command(*common, *arguments))
     extra = checkpointed["step_ns"] / plain["step_ns"] - 1
     (line,) = [line for line in out.splitlines() if line.startswith("torch.utils.checkpoint: ")]
     assert line.endswith(f"(+{extra:.1%})")
@@ -328,7 +347,7 @@ def test_the_command_prints_a_table_and_a_sentence(in_process: InProcess) -> Non
     assert (code, err) == (0, "")
     assert "smallest" in out
     assert "8.00 GiB" in out
-    assert out.splitlines()[-1].startswith("takes ")
+    assert out.splitlines()[-1].startswith("nothing is evicted from ")
 
 
 def test_the_command_as_json_and_a_picture(in_process: InProcess, tmp_path: Path) -> None:
@@ -343,7 +362,7 @@ def test_the_command_as_json_and_a_picture(in_process: InProcess, tmp_path: Path
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_plans_a_script(in_process: InProcess, tmp_path: Path) -> None:
+def test_the_command_plans_a_script(coop_command: Coop, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, torch\n"
@@ -354,17 +373,16 @@ def test_the_command_plans_a_script(in_process: InProcess, tmp_path: Path) -> No
         "    loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
         "    print('loss', loss.item())\n"
     )
-    code, out, err = in_process("plan", "--policies", "coop", "--json", str(script), "4096")
-    assert (code, err) == (
+    ended = coop_command("plan", "--policies", "coop", "--json", str(script), "4096")
+    assert (ended.returncode, ended.stderr) == (
         0,
         f"loss 1.0\ncoop plan: {script} was ended after 2 steps of its optimizer "
         "(--steps says how many)\n",
     )
-    assert json.loads(out)["num_steps"] == 2
-    code, out, _ = in_process("plan", "--policies", "coop", str(script), "64")
-    assert (code, out.splitlines()[0].split(" on ")[0]) == (0, str(script))
-    code, out, _ = in_process("plan", "--batch-for", "1GiB", "--json", str(script), "{batch}")
-    assert code == 0
+    assert json.loads(ended.stdout)["num_steps"] == 2
+    out = planned(coop_command("plan", "--policies", "coop", str(script), "64"))
+    assert out.splitlines()[0].split(" on ")[0] == str(script)
+    out = planned(coop_command("plan", "--batch-for", "1GiB", "--json", str(script), "{batch}"))
     assert json.loads(out)["batch_size"] > 4096
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import coop
 from coop import confinement
-from tests.people.conftest import Coop, InProcess, coop_command, in_process
+from tests.command_line import Coop, InProcess, coop_command, in_process
 
 __all__ = ["coop_command", "in_process"]  # fixtures
 

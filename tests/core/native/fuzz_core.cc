@@ -102,6 +102,7 @@ class Program {
       }
       op.inputs.insert(op.inputs.end(), op.overwrites.begin(), op.overwrites.end());
     }
+    op.undefined = static_cast<int>(op.cost) % 5 == 0 && op.writes.empty() && op.overwrites.empty();
     for (uint32_t i = input_.below(4); i > 0; --i) {
       op.outputs.push_back(++num_storages_);
       op.output_bytes.push_back(input_.below(12 * kAlignment));

@@ -1,5 +1,5 @@
 // Any program, with room for everything, and in the budget that it is then said to need, in which
-// nothing is evicted.
+// nothing is evicted. Nor is anything in the budget that a run says which has to evict.
 #include <map>
 
 #include "core/simulate/simulator.h"
@@ -45,11 +45,12 @@ class Program {
     for (uint32_t i = input_.below(4); i > 0; --i) op.inputs.push_back(any());
     if (input_.below(3) == 0) {
       const int64_t written = any();
-      op.writes.push_back(written);
-      if (std::find(op.inputs.begin(), op.inputs.end(), written) == op.inputs.end()) {
-        op.inputs.push_back(written);
-      }
+      const bool is_input =
+          std::find(op.inputs.begin(), op.inputs.end(), written) != op.inputs.end();
+      (is_input || input_.flag() ? op.writes : op.overwrites).push_back(written);
+      if (!is_input) op.inputs.push_back(written);
     }
+    op.undefined = op.writes.empty() && op.overwrites.empty() && input_.below(5) == 0;
     for (uint32_t i = input_.below(4); i > 0; --i) {
       op.outputs.push_back(++num_storages_);
       op.output_bytes.push_back(input_.below(12 * kAlignment));
@@ -123,5 +124,15 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (ample.stats.peak == 0) return 0;
   const coop::SimulationResult exact = run(trace, config, needed);
   EXPECT(exact.fitted && exact.stats.num_evictions == 0 && exact.stats.needed == needed);
+  // So does what a run is told that has to evict.
+  for (const Bytes eighths : {7, 6, 4}) {
+    const Bytes budget = ample.stats.peak * eighths / 8 / kAlignment * kAlignment;
+    if (budget == 0) break;
+    const coop::SimulationResult tight = run(trace, config, budget);
+    if (!tight.fitted) break;
+    if (tight.stats.needed == needed) continue;
+    const coop::SimulationResult again = run(trace, config, tight.stats.needed);
+    EXPECT(again.fitted && again.stats.num_evictions == 0);
+  }
   return 0;
 }

@@ -1,0 +1,121 @@
+// The kinds that Python knows by name: it takes their numbers, and the layout of events, from here.
+#include "adapter/bind/bind_kinds.h"
+
+#include <pybind11/numpy.h>
+
+#include "core/events.h"
+#include "core/simulate/entry.h"
+
+namespace py = pybind11;
+
+namespace coop {
+
+namespace {
+
+// The compiler says when an enumerator is missing from one of these.
+
+const char* name_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::kAllocate:
+      return "ALLOCATE";
+    case EventKind::kFree:
+      return "FREE";
+    case EventKind::kEvict:
+      return "EVICT";
+    case EventKind::kReplay:
+      return "REPLAY";
+    case EventKind::kSearch:
+      return "SEARCH";
+    case EventKind::kStep:
+      return "STEP";
+    case EventKind::kOperator:
+      return "OPERATOR";
+    case EventKind::kRoot:
+      return "ROOT";
+    case EventKind::kHandOver:
+      return "HAND_OVER";
+    case EventKind::kRecipe:
+      return "RECIPE";
+    case EventKind::kKeep:
+      return "KEEP";
+    case EventKind::kUnkeep:
+      return "UNKEEP";
+  }
+  return nullptr;
+}
+
+// As docs/trace-format.md calls them.
+const char* name_of(EntryKind kind) {
+  using Kind = EntryKind;
+  switch (kind) {
+    case Kind::kOperator:
+      return "op";
+    case Kind::kRoot:
+      return "root";
+    case Kind::kFree:
+      return "free";
+    case Kind::kKeep:
+      return "pin";
+    case Kind::kUnkeep:
+      return "unpin";
+    case Kind::kEvict:
+      return "evict";
+    case Kind::kMaterialize:
+      return "materialize";
+    case Kind::kBeginStep:
+      return "step begin";
+    case Kind::kEndStep:
+      return "step end";
+    case Kind::kGradient:
+      return "make_root";
+    case Kind::kExternal:
+      return "external";
+    case Kind::kExpose:
+      return "expose";
+    case Kind::kEndStepInside:
+      return "step end_inside";
+    case Kind::kUnseenWrite:
+      return "unseen_write";
+    case Kind::kLeaf:
+      return "leaf";
+  }
+  return nullptr;
+}
+
+const char* name_of(MemoryStep::Kind kind) {
+  using Kind = MemoryStep::Kind;
+  switch (kind) {
+    case Kind::kOutput:
+      return "output";
+    case Kind::kTemporary:
+      return "temporary";
+    case Kind::kFree:
+      return "free";
+    case Kind::kRoot:
+      return "root";
+  }
+  return nullptr;
+}
+
+// Numbers by name. The enumerators are numbered from 0.
+template <typename Kind>
+py::dict numbers() {
+  py::dict result;
+  for (int number = 0;; ++number) {
+    const char* name = name_of(static_cast<Kind>(number));
+    if (name == nullptr) return result;
+    result[name] = number;
+  }
+}
+
+}  // namespace
+
+void bind_kinds(py::module_& m) {
+  PYBIND11_NUMPY_DTYPE(Event, offset, bytes, clock, amount, value, op, kind, detail, source);
+  m.def("event_dtype", [] { return py::dtype::of<Event>(); });
+  m.def("event_kinds", &numbers<EventKind>);
+  m.def("entry_kinds", &numbers<EntryKind>);
+  m.def("memory_kinds", &numbers<MemoryStep::Kind>);
+}
+
+}  // namespace coop

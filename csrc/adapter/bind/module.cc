@@ -1,0 +1,13 @@
+// The extension module coop._C.
+#include <pybind11/pybind11.h>
+
+#include "adapter/bind/bind_core.h"
+#include "adapter/bind/bind_engine.h"
+#include "adapter/bind/bind_kinds.h"
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.attr("torch_version") = COOP_TORCH_VERSION;
+  coop::bind_core(m);
+  coop::bind_engine(m);
+  coop::bind_kinds(m);
+}

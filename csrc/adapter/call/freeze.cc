@@ -1,0 +1,97 @@
+#include "adapter/call/freeze.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <utility>
+
+#include "adapter/engine.h"
+
+namespace coop {
+
+namespace {
+
+// What a replay gives the operator for this tensor: a value that it reads, one that it makes of it,
+// or memory with anything in it.
+void bind_to_value(Engine& engine, Call& call, const TensorArgument& tensor, FrozenTensor& target) {
+  Storage* storage = tensor.storage;
+  Value* value = tensor.value;
+  if (storage == nullptr) {
+    storage = engine.externals().add(tensor.impl);
+    value = storage->value;
+  }
+  const std::vector<Write>& writes = call.operation.writes;
+  for (size_t w = 0; w < writes.size(); ++w) {
+    if (writes[w].storage != storage) continue;
+    value = writes[w].old;
+    const bool root = writes[w].kind == Write::Kind::kRoot;
+    if (!root) target.write = static_cast<int32_t>(w);
+    target.copy = root;
+    // Covered in full and never read: any memory will do. Rule 7's statistics likewise.
+    if (root ? value == nullptr : writes[w].overwrites) {
+      value = nullptr;
+      target.scratch_bytes = storage->bytes;
+    }
+  }
+  if (value != nullptr) {
+    target.input = static_cast<int32_t>(call.inputs.size());
+    call.inputs.push_back(value);
+  }
+}
+
+void freeze_tensors(Engine& engine, Call& call, FrozenCall* frozen) {
+  const Operands& operands = call.operands;
+  Dimensions* dimensions = &frozen->dimensions;
+  frozen->tensors.reserve(operands.tensors.size());
+  for (const TensorArgument& tensor : operands.tensors) {
+    FrozenTensor& target =
+        tensor.before >= 0 ? frozen->tensors.emplace_back(operands.before[tensor.before],
+                                                          operands.before_dimensions, dimensions)
+        : tensor.tensor != nullptr ? frozen->tensors.emplace_back(*tensor.tensor, dimensions)
+                                   : frozen->tensors.emplace_back();
+    target.argument = tensor.argument;
+    target.list_index = tensor.list_index;
+    target.storage_bytes = static_cast<Bytes>(tensor.storage_bytes);
+    if (target.defined && tensor.storage_bytes > 0) bind_to_value(engine, call, tensor, target);
+  }
+}
+
+// Behind those of the tensors: the shapes of what it made (see evicted_message).
+void freeze_shapes(const Engine& engine, const Call& call, const Invocation& invocation,
+                   FrozenCall* frozen) {
+  size_t num_found = 0;
+  invocation.for_each_result([&](const at::Tensor& tensor) {
+    if (num_found == call.fresh.size() || !tensor.defined() || !tensor.has_storage()) return;
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    if (engine.storages().find(storage) != call.fresh[num_found]) return;
+    ++num_found;
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    // Python must not be asked under the lock.
+    const bool plain = tensor.layout() == c10::kStrided && !tensor.is_nested() &&
+                       !impl.is_python_dispatch() && !impl.has_symbolic_sizes_strides();
+    frozen->dimensions.push_back(plain ? impl.dim() : -1);
+    if (plain) frozen->dimensions.append(impl.sizes().begin(), impl.sizes().end());
+  });
+}
+
+}  // namespace
+
+FrozenCall* freeze(Engine& engine, Call& call, const c10::OperatorHandle& op,
+                   c10::DispatchKeySet keys, const Invocation& invocation, RngState rng) {
+  FrozenCall* frozen = engine.recipes().make(op);
+  frozen->info = call.info;
+  frozen->origin = {call.info->id, call.source};
+  frozen->keys = keys;
+  frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  frozen->flags = engine.flags().current(call.info->products, engine.memory().device().is_cuda());
+  frozen->rng = std::move(rng);
+  frozen->side = call.side;
+  frozen->in_backward = torch::autograd::get_current_node() != nullptr;
+  frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());
+  freeze_tensors(engine, call, frozen);
+  invocation.freeze(&frozen->arguments);
+  freeze_shapes(engine, call, invocation, frozen);
+  return frozen;
+}
+
+}  // namespace coop

@@ -1,0 +1,187 @@
+#include "adapter/call/handler.h"
+
+#include <ATen/ATen.h>
+
+#include "adapter/call/gradients.h"
+#include "adapter/call/running.h"
+#include "adapter/engine.h"
+#include "adapter/errors.h"
+#include "adapter/trace/source.h"
+#include "core/clock.h"
+
+namespace coop {
+
+namespace {
+
+// set_ looks at the memory behind its arguments, although it neither reads nor writes it.
+void run_on_storages(Engine& engine, const OpInfo& info, c10::DispatchKeySet keys,
+                     Invocation& invocation) {
+  std::vector<c10::StorageImpl*> impls;
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue argument = invocation.argument(i);
+    if (argument.isStorage()) {
+      impls.push_back(argument.toStorage().unsafeGetStorageImpl());
+    } else if (argument.isTensor() && argument.toTensor().has_storage()) {
+      impls.push_back(argument.toTensor().storage().unsafeGetStorageImpl());
+    }
+  }
+  Loans loans;
+  try {
+    engine.lend(impls, &loans.add(engine));
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(info.name, error.replaying, error.shortage);
+  }
+  invocation.run(keys);
+}
+
+}  // namespace
+
+void intercept(Engine& engine, const OpInfo& info, const c10::OperatorHandle& op,
+               c10::DispatchKeySet keys, Invocation& invocation) {
+  const at::Tensor leaf = info.accumulates ? accumulating_leaf() : at::Tensor();
+  const uint16_t source = engine.records_sources() ? current_source() : 0;
+  if (!info.passes_through) {
+    Handler(engine, info, source, op, keys, invocation).run();
+  } else if (info.takes_storages) {
+    run_on_storages(engine, info, keys, invocation);
+  } else {
+    invocation.run(keys);
+  }
+  if (leaf.defined()) make_gradient_root(engine, leaf, invocation);
+}
+
+Handler::Handler(Engine& engine, const OpInfo& info, uint16_t source, const c10::OperatorHandle& op,
+                 c10::DispatchKeySet keys, Invocation& invocation)
+    : engine_(engine), op_(op), keys_(keys), invocation_(invocation), call_(*lease_) {
+  call_.info = &info;
+  call_.source = source;
+}
+
+Handler::~Handler() {
+  if (state_ == State::kNone) return;
+  const EngineLock guard(engine_);
+  Recorder* recorder = engine_.recorder();
+  if (traced_ && recorder != nullptr) recorder->abort();
+  if (state_ == State::kBegun) {
+    engine_.core().abort(call_.operation);
+  } else {
+    // What it wrote stays written.
+    engine_.core().commit(call_.operation, nullptr, nullptr, 0, nullptr, 0, 0);
+  }
+}
+
+void Handler::run() {
+  look();
+  for (int attempt = 0;;) {
+    try {
+      bring_back();
+      run_operator();
+      break;
+    } catch (const BudgetExceeded& error) {
+      if (!make_room(error.shortage.wanted, &attempt)) {
+        throw_out_of_budget(call_.info->name, error.replaying, error.shortage);
+      }
+    }
+  }
+  bool clean_up = false;
+  bool sweep = false;
+  {
+    const EngineLock guard(engine_);
+    record();
+    commit();
+    sweep = engine_.externals().is_sweep_due();
+    clean_up = engine_.recipes().is_full();
+  }
+  if (clean_up) engine_.recipes().clean_up();
+  if (sweep) engine_.externals().sweep();
+  // Unlocked: whoever shows it may be Python.
+  if (!warning_.empty()) TORCH_WARN(warning_);
+}
+
+// --- 3. run --------------------------------------------------------------------------------------
+
+void Handler::run_operator() {
+  std::optional<DrawLock> draws;
+  if (call_.info->seeded && !call_.operands.fake) capture_generator(&draws);
+  repeatable_ = is_repeatable();
+  const bool measures = engine_.config().measure;
+  const int64_t failures = running().failed_allocations;
+  try {
+    const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
+    const RunScope scope(call_.side, repeatable_);
+    const int64_t begin_ns = measures ? now_ns() : 0;
+    invocation_.run(keys_);
+    if (rng_.is_set()) rng_.ran();
+    if (measures) measured_ = static_cast<Cost>(now_ns() - begin_ns);
+    state_ = State::kRan;
+    if (went_another_way(failures)) {
+      repeatable_ = false;  // it may go that way at once, and not be seen
+      invocation_.reset();
+      throw BudgetExceeded(OutOfBudget(last_shortage()));
+    }
+  } catch (const BudgetExceeded&) {
+    take_back();
+    throw;
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+void Handler::capture_generator(std::optional<DrawLock>* draws) {
+  const OpInfo& info = *call_.info;
+  c10::IValue argument;
+  if (info.generator_argument >= 0) argument = invocation_.argument(info.generator_argument);
+  const at::Generator generator =
+      argument.isNone() ? default_generator(engine_.memory().device()) : argument.toGenerator();
+  // One of Python's is made of operators that draw.
+  if (info.builtin) draws->emplace(generator);
+  rng_ = RngState(generator);
+}
+
+// What may have been half written cannot be brought back, if it is a root.
+bool Handler::is_repeatable() const {
+  if (call_.refusal != nullptr) return false;
+  for (const Write& write : call_.operation.writes) {
+    if (write.kind == Write::Kind::kRoot) return false;
+  }
+  return true;
+}
+
+// It did not fit: everything is as it was before.
+void Handler::take_back() {
+  {
+    const EngineLock guard(engine_);
+    if (Recorder* recorder = engine_.recorder()) recorder->abort();
+    traced_ = false;
+    // It has given an argument other memory already (`out=` of another size).
+    for (const Write& write : call_.operation.writes) repeatable_ &= !write.storage->dead;
+    engine_.core().abort(call_.operation);
+    state_ = State::kNone;
+  }
+  call_.operands.restore_sizes();
+  if (rng_.is_set()) rng_.restore();
+}
+
+// As without a budget: what the operator had written by then stays written.
+void Handler::give_up() {
+  const EngineLock guard(engine_);
+  if (Recorder* recorder = engine_.recorder()) recorder->commit(call_, 0, 0, /*replayable=*/false);
+  traced_ = false;
+  engine_.core().commit(call_.operation, nullptr, nullptr, 0, nullptr, 0, 0);
+  state_ = State::kNone;
+}
+
+// The last resort.
+bool Handler::make_room(Bytes wanted, int* attempt) {
+  if (!repeatable_) return false;
+  const std::vector<Storage*>& storages = call_.operands.storages;
+  {
+    const ReplayLock guard(engine_.locks());
+    if (!engine_.core().make_room(storages.data(), storages.size(), wanted, attempt)) return false;
+  }
+  invocation_.reset();
+  return true;
+}
+
+}  // namespace coop

@@ -1,0 +1,70 @@
+// The state of a random generator, as it was before an operator drew from it (Rule 8).
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+namespace coop {
+
+// Whoever draws from a generator as an operator holds this, so that the state that was captured is
+// the one it drew from, and nobody draws from one that a replay has put back. Generators share a
+// few locks.
+class DrawLock {
+ public:
+  explicit DrawLock(const at::Generator& generator);
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+
+class RngState {
+ public:
+  RngState() = default;
+  // Captures the state of `generator`.
+  explicit RngState(const at::Generator& generator);
+
+  // Puts the captured state back.
+  void restore() const;
+  // The operator has drawn: remembers how far.
+  void ran() { drawn_ = drawn_by(generator_); }
+  // Whether a replay has drawn from `generator` as the operator did. It has not if a thread outside
+  // of the budget, which takes no DrawLock, drew from it too, now or then.
+  bool is_as_before(const at::Generator& generator) const { return drawn_by(generator) == drawn_; }
+  bool is_set() const { return generator_.defined(); }
+  const at::Generator& generator() const { return generator_; }
+  // A generator of the caller's own, with the captured state: nobody else draws from it.
+  at::Generator copy() const { return captured_.clone(); }
+
+  // Puts the captured state into the generator for the duration of a replay, and the live state
+  // back afterwards. For operators that cannot be given a generator; under a DrawLock.
+  class Guard {
+   public:
+    explicit Guard(const RngState& state);
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    at::Generator generator_;
+    at::Generator live_;
+  };
+
+ private:
+  // Where a generator of main memory stands. It draws from a table of numbers that it makes anew
+  // when they are used up: what is left of it, and what the table begins and ends with. The others
+  // are not looked at: while a graph of CUDA's is captured, they may not be.
+  using Drawn = std::array<uint64_t, 3>;
+  static Drawn drawn_by(const at::Generator& generator);
+
+  at::Generator generator_;
+  at::Generator captured_;
+  Drawn drawn_ = {};
+};
+
+// The generator an operator on this device draws from when it is given none.
+at::Generator default_generator(c10::Device device);
+
+}  // namespace coop

@@ -1,0 +1,21 @@
+#include "adapter/call/running.h"
+
+#include <ATen/Context.h>
+
+namespace coop {
+
+Running& running() {
+  static thread_local Running instance;
+  return instance;
+}
+
+Shortage& last_shortage() {
+  static thread_local Shortage shortage;
+  return shortage;
+}
+
+bool went_another_way(int64_t failures) {
+  return running().failed_allocations != failures && !at::globalContext().benchmarkCuDNN();
+}
+
+}  // namespace coop

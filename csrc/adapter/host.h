@@ -1,0 +1,33 @@
+// The core's way out into torch: what its decisions do there, and what torch allows now.
+#pragma once
+
+#include "core/host.h"
+
+namespace coop {
+
+class Engine;
+
+// Called under the engine's lock.
+class TorchHost final : public Host {
+ public:
+  explicit TorchHost(Engine& engine) : engine_(engine) {}
+  // Of a recipe's host, or a storage's.
+  static Engine& engine_of(Host& host) { return static_cast<TorchHost&>(host).engine_; }
+  static Engine& engine_of(const Storage& storage);
+
+  void release(Storage& storage) override;
+  void restore(Storage& storage) override;
+  void copy(Value& to, const Value& from, Bytes bytes) override;
+  void move(Value& value, Bytes from) override;
+  bool may_move() const override;
+  bool may_move_gradients() const override;
+  bool may_retry() const override;
+  bool is_replaying() const override;
+  Ends& ends() override;
+  SavedBytes* new_saved_bytes(const Value& value) override;
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace coop

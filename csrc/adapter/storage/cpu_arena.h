@@ -1,0 +1,17 @@
+// The arena in main memory, and the allocator that torch's CPU tensors come from while it is in
+// use.
+#pragma once
+
+#include <memory>
+
+#include "adapter/storage/memory.h"
+
+namespace coop {
+
+// The arena takes exactly `bytes`.
+std::unique_ptr<Memory> make_cpu_memory(Bytes bytes);
+
+// Puts our allocator in front of torch's. Threads where the engine is off are not affected.
+void install_cpu_allocator();
+
+}  // namespace coop

@@ -1,0 +1,16 @@
+// An arena without memory: an engine over tensors that have shapes and no bytes (the meta device,
+// fake tensors), so that a program can be recorded without the hardware it needs.
+#pragma once
+
+#include <memory>
+
+#include "adapter/storage/memory.h"
+
+namespace coop {
+
+std::unique_ptr<Memory> make_meta_memory(Bytes bytes);
+
+// Allocations on the meta device go to its engine from now on, while there is one.
+void install_meta_allocator();
+
+}  // namespace coop
