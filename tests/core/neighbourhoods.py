@@ -1,4 +1,4 @@
-"""Union-find against the exact neighbourhood, on the shipped traces (docs/architecture.md)."""
+"""Union-find against the exact neighbourhood on the traces: docs/results/2026-11-18-core.md."""
 
 import gzip
 import json
