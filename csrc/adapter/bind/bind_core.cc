@@ -331,8 +331,10 @@ void bind_core(py::module_& m) {
                              int64_t id) { return simulator.storage(id)->value->is_resident(); })
       .def("is_root",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
-      .def("is_late", [](Simulator& simulator,
-                         int64_t id) { return simulator.storage(id)->value->made_in_backward; })
+      .def("made_in_backward",
+           [](Simulator& simulator, int64_t id) {
+             return simulator.storage(id)->value->made_in_backward;
+           })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
       .def("cookie", &Simulator::cookie)
@@ -353,7 +355,7 @@ void bind_core(py::module_& m) {
       .def("blocks",
            [](Simulator& simulator) {
              simulator.core().scores().bring_up_to_date();
-             return list_blocks(simulator.core().arena().blocks());
+             return list_blocks(simulator.core().space().arena().blocks());
            })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
       .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })

@@ -35,7 +35,7 @@ class Recorder {
 
   // The way of an operator. `begin` once its inputs are there; then one of the other two.
   void begin(const Call& call);
-  // `replayable`: whether a record of it may be kept, whatever it made.
+  // `replayable`: whether a recipe of it may be kept, whatever it made.
   void commit(const Call& call, Cost cost, double flops, bool replayable);
   void abort();
 
