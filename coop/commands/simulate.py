@@ -25,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-window", action="store_true", help="evict one value at a time")
     parser.add_argument("--no-partition", action="store_true", help="place everything at one end")
     parser.add_argument("--no-inplace", action="store_true", help="copy on write")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat the last step of the trace until there are so many",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         inplace=not args.no_inplace,
     )
     try:
-        trace = read_trace(args.trace)
+        trace = read_trace(args.trace).repeated(args.steps)
         budget_bytes = args.budget or int(args.ratio * peak_without_limit(trace))
         result = simulate(trace, budget_bytes, options)
     except TraceError as error:
