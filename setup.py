@@ -115,7 +115,7 @@ def extension() -> Extension:
         "-Wall",
         "-Wextra",
         "-Werror",
-        *(["-O1", "-g1", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-O3", "-g0"]),
+        *(["-O1", "-g1", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-O3", "-g0", *INLINING]),
         *(f"-isystem{directory}" for directory in others),
     ]
     return ext
@@ -126,6 +126,13 @@ def extension() -> Extension:
 # long on two cores as one does on one. What is in no unit is compiled by itself: with csrc/cuda in
 # one, names would clash that no build for the CPU sees.
 UNITS = {"core": "csrc/core/**/*.cc", "adapter": "csrc/adapter/**/*.cc"}
+
+# GCC inlines less the larger a unit is: without this an operator takes 0.1 us longer.
+INLINING = (
+    []
+    if "clang" in os.environ.get("CXX", "")
+    else ["--param", "inline-unit-growth=300", "--param", "large-unit-insns=200000"]
+)
 
 
 class BuildExtension(cpp_extension.BuildExtension):

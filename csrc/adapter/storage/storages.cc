@@ -63,7 +63,10 @@ void drop_handle(Storage* storage) {
 }  // namespace
 
 Storages::Storages(Engine& engine, Memory& memory)
-    : engine_(engine), memory_(memory), header_bytes_(memory.header_bytes()) {}
+    : engine_(engine),
+      memory_(memory),
+      base_(memory.base()),
+      header_bytes_(memory.header_bytes()) {}
 
 // --- the allocator -------------------------------------------------------------------------------
 
@@ -265,7 +268,7 @@ void Storages::copy(Value& to, const Value& from, Bytes bytes) {
 
 void Storages::move(Value& value, Bytes from) {
   char* to_address = static_cast<char*>(address(value));
-  const char* from_address = memory_.base() + from + header_bytes_;
+  const char* from_address = base_ + from + header_bytes_;
   // Pieces as long as the way do not overlap.
   const Bytes piece = std::abs(from - value.offset);
   const Bytes bytes = value.bytes - header_bytes_;
