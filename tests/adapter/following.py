@@ -31,8 +31,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.mix(self.norm1(x)).chunk(3, dim=-1)
         x = x + self.out(F.scaled_dot_product_attention(query, key, value))
-        x = x + F.dropout(self.feed(self.norm2(x)), 0.1, self.training)
-        return x
+        return x + F.dropout(self.feed(self.norm2(x)), 0.1, self.training)
 
 
 class Loop:

@@ -361,6 +361,14 @@ class Machine:
             optimizer.step()
             optimizer.zero_grad(set_to_none=bool(which % 4))
 
+    def do_round(self, *_: int) -> None:
+        """The end of a step: the next one begins with what all begin with."""
+        self.tensors.clear()
+        optimizer = torch.optim.SGD(self.leaves, lr=0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.keep([*self.leaves, *self.outside])
+
     # --- coop -----------------------------------------------------------------------------------
 
     def do_evict(self, a: int, *_: int) -> None:
