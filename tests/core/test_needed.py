@@ -117,7 +117,7 @@ def random_trace(seed: int) -> _C.Trace:
         inputs = rng.sample(alive, min(len(alive), rng.randrange(4)))
         outputs = [count := count + 1 for _ in range(rng.randrange(1, 3))]
         trace.add_operator(
-            op=len(inputs), cost=rng.uniform(1, 1000), left=rng.random() < 0.5,
+            op=len(inputs), cost=float(rng.randrange(1, 1000)), left=rng.random() < 0.5,
             replayable=rng.random() < 0.9, inputs=inputs, outputs=outputs,
             output_bytes=[rng.randrange(12 * UNIT) for _ in outputs], writes=[], overwrites=[],
             memory=[], line=0, backward=rng.random() < 0.3,
