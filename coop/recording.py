@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ class Failure:
     operator: str
     replaying: str
     shortage: dict[str, Any]
+    num_steps: int = 0  # that had ended by then
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,17 @@ class Recording:
     policy: str
     device: str
     failures: list[Failure]
+    summary: tuple[str, ...] = ()  # the five lines of coop.summary
 
 
 class SessionEvents:
     """`session.events`: the event log of a session, and what is made from it."""
 
-    def __init__(self, engine: _C.Engine, policy: str, device: str) -> None:
+    def __init__(
+        self, engine: _C.Engine, policy: str, device: str, summarize: Callable[[str], list[str]]
+    ) -> None:
         self._engine: _C.Engine | None = engine
+        self._summarize = summarize
         self._policy = policy
         self._device = device
         self._is_recording = False
@@ -115,6 +121,7 @@ class SessionEvents:
             policy=self._policy,
             device=self._device,
             failures=list(self._failures),
+            summary=tuple(self._summarize("this page")),
         )
 
     def save_report(self, path: str | Path, title: str = "") -> None:
@@ -134,6 +141,11 @@ class SessionEvents:
         from coop.report import save_still
 
         save_still(self.recording(), path, title)
+
+    @property
+    def last_failure(self) -> Failure | None:
+        """The newest operator that did not fit."""
+        return self._failures[-1] if self._failures else None
 
     def add_failure(self, failure: Failure) -> None:
         """An operator did not fit."""

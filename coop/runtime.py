@@ -141,7 +141,9 @@ class Runtime:
     ) -> OutOfBudgetError:
         error = make_out_of_budget_error(operator, replaying, shortage)
         if self.session is not None:
-            self.session.events.add_failure(Failure(str(error), operator, replaying, shortage))
+            num_steps = self.session.stats().num_steps
+            failure = Failure(str(error), operator, replaying, shortage, num_steps)
+            self.session.events.add_failure(failure)
         return error
 
     def _forked(self) -> None:
