@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from coop._native import _C
-from coop.events import as_events
+from coop.events import EventKind, as_events
 from coop.stats import Stats
 
 __all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
@@ -123,6 +123,16 @@ class SessionEvents:
             failures=list(self._failures),
             summary=tuple(self._summarize("this page")),
         )
+
+    def lines_of_values(self) -> dict[int, str]:
+        """Where each value was made, by its number, since `record` was called."""
+        if not self._is_recording or self._engine is None:
+            return {}
+        events = as_events(self._engine.events())
+        made = events[(events["kind"] == EventKind.ALLOCATE) & (events["source"] > 0)]
+        lines = [SourceLine(*line) for line in _C.sources()]
+        pairs = zip(made["value"].tolist(), made["source"].tolist(), strict=True)
+        return {value: lines[source].place for value, source in pairs}
 
     def save_report(self, path: str | Path, title: str = "") -> None:
         """Write the recorded events as one HTML file that needs nothing else."""

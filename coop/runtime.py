@@ -18,10 +18,12 @@ from torch.optim.optimizer import (
 )
 
 from coop._native import _C
+from coop.advice import find_advice, name_largest
 from coop.distributed import DistributedPatch
 from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow_step
 from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
+from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
 from coop.sizes import format_bytes
@@ -139,11 +141,20 @@ class Runtime:
     def _make_error(
         self, operator: str, replaying: str, shortage: dict[str, Any]
     ) -> OutOfBudgetError:
-        error = make_out_of_budget_error(operator, replaying, shortage)
-        if self.session is not None:
-            num_steps = self.session.stats().num_steps
-            failure = Failure(str(error), operator, replaying, shortage, num_steps)
-            self.session.events.add_failure(failure)
+        if self.session is None:
+            return make_out_of_budget_error(operator, replaying, shortage)
+        session = self.session
+        names = find_names(session._owns)
+        error = make_out_of_budget_error(
+            operator,
+            replaying,
+            shortage,
+            largest=name_largest(shortage, names, session.events.lines_of_values()),
+            advice=find_advice(operator, shortage, names, session._most_bytes),
+        )
+        num_steps = session.stats().num_steps
+        failure = Failure(str(error), operator, replaying, shortage, num_steps)
+        session.events.add_failure(failure)
         return error
 
     def _forked(self) -> None:

@@ -171,6 +171,10 @@ class Session:
             return {self._device: self._engine}
         return {engine.device(): engine for engine in _C.cuda_engines()}
 
+    def _owns(self, tensor: Tensor) -> bool:
+        """Whether the tensor is in the budget of the session's device."""
+        return self._engine.owns(tensor)
+
     def _end_step(self) -> None:
         if self._meter is None:
             return
