@@ -26,6 +26,7 @@ from coop.guards import Memory, MemoryPatch
 from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
+from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
 
@@ -68,6 +69,7 @@ class Runtime:
         if self._is_registered:
             return
         self._is_registered = True
+        warn_if_newer(torch.__version__)
         _C.set_error_factory(self._make_error)
         _C.set_slow_step_warning(warn_of_slow_step)
         os.register_at_fork(
