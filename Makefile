@@ -230,8 +230,8 @@ wheels: $(VENV_STAMP)  ## build a wheel for this Python and this torch, and impo
 	@echo "compiling a wheel for $(WHEEL_FOR): a few minutes"
 	COOP_WHEEL=1 $(PY) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist/$(WHEEL_FOR) .
 	rm -rf build/wheel-venv && $(PYTHON) -m venv build/wheel-venv
+	env -u PYTHONPATH build/wheel-venv/bin/python -m pip install --quiet --no-deps --no-index --find-links dist/$(WHEEL_FOR) --pre torch-coop
 	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(build/wheel-venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
-	build/wheel-venv/bin/python -m pip install --quiet --no-deps --no-index --find-links dist/$(WHEEL_FOR) --pre torch-coop
 	cd build/wheel-venv && env -u PYTHONPATH bin/python -c 'import coop; assert "wheel-venv" in coop.__file__, coop.__file__'
 	cd build/wheel-venv && env -u PYTHONPATH bin/coop doctor
 	@ls dist/$(WHEEL_FOR)

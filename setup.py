@@ -138,6 +138,11 @@ class BuildExtension(cpp_extension.BuildExtension):
             self.build_temp += "-debug"
 
     def build_extensions(self) -> None:
+        print(
+            f"coop: compiling against torch {torch.__version__}, since no wheel for it was taken: "
+            "a few minutes",
+            file=sys.stderr,
+        )
         if os.environ.get("COOP_UNITY") != "0":
             for ext in self.extensions:
                 self.unite(ext)
