@@ -3,7 +3,7 @@
 // Each is asked of torch's headers where they can answer (is it there, which comes first), and of
 // the number of the release only where they cannot. Elsewhere there are two more that answer for
 // themselves: tensor kinds are looked up by name (dispatch/tensor_kinds.cc), and the CUDA
-// allocator's snapshot() has both signatures, of which one overrides (cuda/cuda_arena.cc).
+// allocator's snapshot() has both signatures, of which one overrides (cuda/allocator.cc).
 #pragma once
 
 #include <c10/core/DispatchKey.h>
