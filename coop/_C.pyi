@@ -58,6 +58,8 @@ class Shortage(TypedDict):
     locked_bytes: int
     temporary_bytes: int
     pins: list[tuple[str, int]]
+    # Of an engine only: bytes, what it is, the address of its StorageImpl (0: none), its value
+    largest: list[tuple[int, str, int, int]]
 
 class SimulationResult(TypedDict):
     """Not a class of the extension: the keys of the dictionaries it returns."""

@@ -11,7 +11,7 @@ import torch
 from coop._native import _C
 from coop.sizes import format_bytes
 
-__all__ = ["DEFAULT_CONFIG", "Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
+__all__ = ["Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
 
 PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
 
@@ -93,9 +93,6 @@ class Config:
             small_bytes=self.small_bytes,
             quiet_after=quiet_after,
         )
-
-
-DEFAULT_CONFIG = Config()
 
 
 class ConfigChanges(TypedDict, total=False):

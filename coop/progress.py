@@ -19,6 +19,7 @@ class Step(TypedDict):
     num_replays: int
     num_evictions: int
     evicted_bytes: int
+    saved_bytes: int  # copied to main memory
     num_searches: int
     search_seconds: float
     fragmentation: float  # mean of free bytes / budget over this step's forced allocations
@@ -59,6 +60,7 @@ class StepMeter:
             num_replays=int(more("num_replays")),
             num_evictions=int(more("num_evictions")),
             evicted_bytes=int(more("evicted_bytes")),
+            saved_bytes=int(more("saved_bytes")),
             num_searches=int(more("num_searches")),
             search_seconds=more("search_ns") / 1e9,
             fragmentation=wasted / num_forced if num_forced else 0.0,

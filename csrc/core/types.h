@@ -46,6 +46,15 @@ struct Config {
 
 // What an allocation that cannot be satisfied knows (Rule 15).
 struct Shortage {
+  // A block that no window may contain.
+  struct Held {
+    Bytes bytes = 0;
+    const char* as = "";           // what it is: see Space::shortage
+    const void* handle = nullptr;  // the host's object, if it has one
+    int64_t serial = 0;            // of its value
+  };
+  static constexpr size_t kMostLargest = 16;
+
   Bytes wanted = 0;
   Bytes budget = 0;
   Bytes held = 0;
@@ -56,6 +65,7 @@ struct Shortage {
   Bytes locked_bytes = 0;       // in use by the operator, or by the replays it needs
   Bytes temporary_bytes = 0;    // workspaces and results of the running operator
   std::vector<std::pair<std::string, Bytes>> kept;  // kept bytes by reason
+  std::vector<Held> largest;                        // first of what cannot be evicted
 };
 
 class OutOfBudget : public std::runtime_error {

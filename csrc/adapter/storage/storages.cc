@@ -14,28 +14,12 @@
 #include "adapter/errors.h"
 #include "adapter/registry.h"
 #include "adapter/storage/evicted_message.h"
+#include "adapter/torch_releases.h"
 #include "core/check.h"
 
 namespace coop {
 
 namespace {
-
-// Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
-bool& throws_on_access(c10::StorageImpl& impl);
-template <bool c10::StorageImpl::* Flag>
-struct Exposed {
-  friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
-};
-template struct Exposed<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
-
-template <typename Impl>
-void allow_access(Impl* impl) {
-  if constexpr (requires { impl->clear_data_ptr_access_error_msg_(); }) {
-    impl->clear_data_ptr_access_error_msg_();
-  } else {
-    throws_on_access(*impl) = false;
-  }
-}
 
 Storage*& header(void* data) {
   return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
