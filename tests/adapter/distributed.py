@@ -20,9 +20,11 @@ import torch.distributed as dist
 
 import coop
 
+from .distributed_in_flight import IN_FLIGHT
 from .distributed_programs import COLLECTIVES, TRAININGS
 
 RATIOS = (0.85, 0.7, 0.55)
+COLLECTIVES |= IN_FLIGHT
 PATIENCE_S = 120  # for a program that hangs: far more than any takes
 
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "adapter/dispatch/collectives.h"
+
 namespace coop {
 
 enum class ArgumentKind : uint8_t { kOther, kTensor, kTensorList, kOpaque };
@@ -40,6 +42,9 @@ struct OpInfo {
   bool warns = false;
   // Rule 9: it may write all that it is given, and go on after it has returned. `writes` says so.
   bool unknown = false;
+  // Its first argument is written, or nothing, until its Work is done; null: it is none that we
+  // know (then it is unknown).
+  const Collective* collective = nullptr;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
   bool builtin = false;    // torch's own: it runs no Python
