@@ -44,8 +44,9 @@ def main() -> None:
         dist.all_reduce(total)
         if dist.get_rank() == 0:
             print(f"step {step}: loss {total.item() / dist.get_world_size():.6f}", flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.barrier()  # nobody closes a connection that another one still uses
+    dist.destroy_process_group()

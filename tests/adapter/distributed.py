@@ -112,7 +112,9 @@ class Ranks:
         context = multiprocessing.get_context("spawn")
         for rank in range(self._size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, self._size, store, theirs), daemon=True)
+            process = context.Process(
+                target=serve, args=(rank, self._size, store, theirs), daemon=True
+            )
             process.start()
             theirs.close()
             self._processes.append(process)

@@ -98,7 +98,9 @@ class _Machine:
         _, work, held = self.running.pop(self.choose.randrange(len(self.running)))
         work.wait()
         for made in held[1:2]:
-            self.add(made.reshape(-1)[: SIZE * SIZE // self.size].repeat(self.size).reshape(SIZE, SIZE))
+            self.add(
+                made.reshape(-1)[: SIZE * SIZE // self.size].repeat(self.size).reshape(SIZE, SIZE)
+            )
 
     def run(self) -> list[Tensor]:
         for _ in range(NUM_OPERATORS):
