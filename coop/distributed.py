@@ -41,7 +41,7 @@ def _calling_back(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _beginning(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Collectives that follow begin later than they return: there is no telling when one is done."""
+    """Collectives that follow begin later: there is no telling when one of them is done."""
 
     @functools.wraps(method)
     def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -89,9 +89,7 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             )
         kwargs = kwargs or {}
         if any(not issubclass(kind, FakeTensor) for kind in types):
-            return (
-                NotImplemented  # made of others, as DTensor: its own operators come by themselves
-            )
+            return NotImplemented  # DTensor and the like: what it is made of comes by itself
 
         def run() -> Any:
             outer, self.running = self.running, True

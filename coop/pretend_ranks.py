@@ -46,7 +46,7 @@ def _pretend_to_be_a_rank(world_size: int) -> None:
 
     def init_fake(*_: Any, **__: Any) -> None:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            init("fake", store=FakeStore(), rank=0, world_size=world_size)  # type: ignore[no-untyped-call]
+            init("fake", store=FakeStore(), rank=0, world_size=world_size)
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_fake
     # A mesh of ranks is a tensor that is read.
@@ -59,9 +59,8 @@ def _pretend_to_be_a_rank(world_size: int) -> None:
             setattr(DeviceMesh, name, _on_real_tensors(method))
     for module in (dist, device_mesh, tensor):
         module.init_device_mesh = _on_real_tensors(device_mesh.init_device_mesh)  # type: ignore[attr-defined]
-    nn.parallel.DistributedDataParallel = nn.parallel.distributed.DistributedDataParallel = (  # type: ignore[misc,assignment]
-        _DistributedDataParallel
-    )
+    for owner in (nn.parallel, nn.parallel.distributed):
+        setattr(owner, "DistributedDataParallel", _DistributedDataParallel)  # noqa: B010
 
 
 def _on_real_tensors(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,9 +100,9 @@ class _Bucket:
         # With views the gradients themselves are the bucket.
         sizes = [p.numel() for p in parameters]
         self.buffer = None if views else torch.zeros(sum(sizes), dtype=parameters[0].dtype)
-        self.parts = () if self.buffer is None else self.buffer.split(sizes)
+        self.parts = () if self.buffer is None else torch.split(self.buffer, sizes)
         for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[arg-type]
+            parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _add(self, _: Tensor) -> None:

@@ -112,9 +112,8 @@ class Ranks:
         context = multiprocessing.get_context("spawn")
         for rank in range(self._size):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=serve, args=(rank, self._size, store, theirs), daemon=True
-            )
+            arguments = (rank, self._size, store, theirs)
+            process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)

@@ -98,9 +98,8 @@ class _Machine:
         _, work, held = self.running.pop(self.choose.randrange(len(self.running)))
         work.wait()
         for made in held[1:2]:
-            self.add(
-                made.reshape(-1)[: SIZE * SIZE // self.size].repeat(self.size).reshape(SIZE, SIZE)
-            )
+            part = made.reshape(-1)[: SIZE * SIZE // self.size]
+            self.add(part.repeat(self.size).reshape(SIZE, SIZE))
 
     def run(self) -> list[Tensor]:
         for _ in range(NUM_OPERATORS):

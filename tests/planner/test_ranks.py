@@ -29,11 +29,13 @@ def _plan(in_process: InProcess, example: str, ranks: int, *more: str) -> dict[s
     return result
 
 
+@pytest.mark.slow
 def test_more_ranks_need_less_memory_each(in_process: InProcess) -> None:
     peaks = [_plan(in_process, "fsdp2_llama", n)["needed_bytes"] for n in (1, 8)]
     assert peaks[1] < peaks[0]
 
 
+@pytest.mark.slow
 def test_a_slower_link_takes_longer(in_process: InProcess) -> None:
     fast, slow = (
         _plan(in_process, "ddp", 4, "--link", link)["step_ns"] for link in ("25GB", "25MB")

@@ -92,7 +92,7 @@ void Handler::run() {
   bool sweep = false;
   {
     const EngineLock guard(engine_);
-    record();
+    make_recipe();
     commit();
     if (in_flight_ != nullptr && InFlight::is_coalescing()) fix_in_flight();
     sweep = engine_.externals().is_sweep_due();

@@ -60,7 +60,7 @@ class Handler {
   void leave_in_flight();
 
   // 4. What it made and wrote, as a recipe where there can be one. (results.cc)
-  void record();
+  void make_recipe();
   void collect_fresh();
   void find_cost();
   bool can_have_outputs() const;
