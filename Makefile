@@ -84,7 +84,7 @@ test-operators: build  ## run torch's operator database with everything evicted;
 test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted; writes docs/evicted-arguments.md
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted $(EVICTED)
 
-# Five minutes. Programs of two and of four processes over gloo, 200 random ones among them.
+# Many minutes. Programs of two and of four processes over gloo, 200 random ones among them.
 test-distributed: export OMP_NUM_THREADS := 1
 test-distributed: build  ## run all programs of several processes, on two and on four
 	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed --ranks 2
