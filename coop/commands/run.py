@@ -8,6 +8,7 @@ import runpy
 import shlex
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ from coop.options import (
     from_environment,
 )
 from coop.progress import Step
+from coop.ranks import Ending, Rank, current_rank, summary, write_index
 from coop.sizes import format_bytes
 from coop.status import StatusFile
 
@@ -120,17 +122,25 @@ def run(args: argparse.Namespace) -> int:
     sys.argv = [args.script, *args.arguments]
     process = os.getpid()
     progress = _Progress(session, device, args)
+    begin = time.perf_counter()
     exit_code: int | str | None = 0
+    failure = ""
+    rank = current_rank()
+    if rank is not None:
+        rank.watch()
     try:
         program()
     except SystemExit as error:
         exit_code = error.code
+        failure = f"exit code {exit_code}" if exit_code else ""
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT
+        failure = "interrupted"
         if os.getpid() == process:
             print("coop run: interrupted", file=sys.stderr)
     except BaseException as error:
         exit_code = 1
+        failure = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         print_traceback(error)
         if isinstance(error, coop.OutOfBudgetError):
             enough = error.shortage["sufficient_budget_bytes"]
@@ -139,12 +149,18 @@ def run(args: argparse.Namespace) -> int:
                 f"`{_plan_command(args, device)}` says what all of it needs",
                 file=sys.stderr,
             )
+    seconds = time.perf_counter() - begin
+    if failure and rank is not None and os.getpid() == process:
+        rank.fail(failure)
     if os.getpid() != process:
         stack.pop_all()  # a fork of the script: the budget is its parent's
         sys.exit(exit_code)
     try:
         progress.end()
-        _finish(stack, session, args)
+        if rank is None:
+            _finish(stack, session, args)
+        else:
+            _finish_rank(stack, session, rank, seconds, args, failure)
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT  # again: what was not written by now is not wanted
     if exit_code == 128 + signal.SIGINT:
@@ -266,11 +282,46 @@ def _die_of_interrupt() -> NoReturn:
 # --- the end --------------------------------------------------------------------------------------
 
 
-def _finish(stack: contextlib.ExitStack, session: coop.Session, args: argparse.Namespace) -> None:
+def _finish_rank(
+    stack: contextlib.ExitStack,
+    session: coop.Session,
+    rank: Rank,
+    seconds: float,
+    args: argparse.Namespace,
+    failure: str,
+) -> None:
+    """Files of its own; the last rank of this machine sums up for all, and links the reports."""
+    report = args.report
+    for name in ("report", "snapshot", "trace"):
+        path = getattr(args, name)
+        setattr(args, name, None if path is None else rank.path_of(path))
+    _close(stack)
+    written = _write_outputs(session, args)
+    own_report = args.report.name if args.report in written else ""
+    endings = rank.end(Ending.of(rank.rank, session.stats(), seconds, failure, own_report))
+    if not endings:
+        return
+    lines = summary(endings)
+    if report is not None:
+        try:
+            write_index(report, " ".join([Path(args.script).name, *args.arguments]), endings)
+            lines.append(f"wrote {report}, which links the reports of all ranks")
+        except OSError as error:
+            print(f"coop run: {error}", file=sys.stderr)
+    if not args.quiet:
+        for line in lines:
+            print(f"coop: {line}", file=sys.stderr)
+
+
+def _close(stack: contextlib.ExitStack) -> None:
     try:
         stack.close()
     except coop.LostTensorError as error:
         print(f"coop run: {error}", file=sys.stderr)
+
+
+def _finish(stack: contextlib.ExitStack, session: coop.Session, args: argparse.Namespace) -> None:
+    _close(stack)
     written = _write_outputs(session, args)
     if args.quiet:
         return

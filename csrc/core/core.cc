@@ -70,6 +70,11 @@ void Core::abort(Operation& operation) {
   COOP_DEBUG_ASSERT(is_valid());
 }
 
+void Core::let_go(Operation& operation) {
+  operators_.let_go(operation);
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
 bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   return compactor_.make_room(inputs, num_inputs, wanted, attempt);
 }

@@ -202,6 +202,8 @@ void bind_engine(py::module_& m) {
   m.def("call_unseen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
     return call(f, args, kwargs, /*seen=*/false);
   });
+  m.def("begin_coalescing", &InFlight::begin_coalescing);
+  m.def("end_coalescing", &InFlight::end_coalescing);
   m.def("before_fork", &before_fork);
   m.def("after_fork_in_parent", &after_fork);
   m.def("after_fork_in_child", [] {
@@ -389,6 +391,8 @@ void bind_engine(py::module_& m) {
     result["passes_through"] = info.passes_through;
     result["seeded"] = info.seeded;
     result["undefined"] = info.undefined;
+    result["unknown"] = info.unknown;
+    result["collective"] = info.collective != nullptr;
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
     return result;
   });

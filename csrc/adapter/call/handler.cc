@@ -1,6 +1,9 @@
 #include "adapter/call/handler.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "adapter/call/gradients.h"
 #include "adapter/call/running.h"
@@ -58,8 +61,10 @@ Handler::Handler(Engine& engine, const OpInfo& info, uint16_t source, const c10:
 }
 
 Handler::~Handler() {
-  if (state_ == State::kNone) return;
+  if (state_ == State::kNone && in_flight_ == nullptr) return;
   const EngineLock guard(engine_);
+  fix_in_flight();
+  if (state_ == State::kNone) return;
   Recorder* recorder = engine_.recorder();
   if (traced_ && recorder != nullptr) recorder->abort();
   if (state_ == State::kBegun) {
@@ -89,9 +94,11 @@ void Handler::run() {
     const EngineLock guard(engine_);
     make_recipe();
     commit();
+    if (in_flight_ != nullptr && InFlight::is_coalescing()) fix_in_flight();
     sweep = engine_.externals().is_sweep_due();
     clean_up = engine_.recipes().is_full();
   }
+  if (in_flight_ != nullptr) leave_in_flight();
   if (clean_up) engine_.recipes().clean_up();
   if (sweep) engine_.externals().sweep();
   // Unlocked: whoever shows it may be Python.
@@ -156,6 +163,7 @@ void Handler::take_back() {
     traced_ = false;
     // It has given an argument other memory already (`out=` of another size).
     for (const Write& write : call_.operation.writes) repeatable_ &= !write.storage->dead;
+    fix_in_flight();
     engine_.core().abort(call_.operation);
     state_ = State::kNone;
   }
@@ -166,10 +174,38 @@ void Handler::take_back() {
 // As without a budget: what the operator had written by then stays written.
 void Handler::give_up() {
   const EngineLock guard(engine_);
+  fix_in_flight();
   if (Recorder* recorder = engine_.recorder()) recorder->commit(call_, 0, 0, /*replayable=*/false);
   traced_ = false;
   engine_.core().commit(call_.operation, nullptr, nullptr, 0, nullptr, 0, 0);
   state_ = State::kNone;
+}
+
+// There is no telling when a collective will be done: what it uses stays for good (Rule 9). Under
+// the lock.
+void Handler::fix_in_flight() {
+  if (in_flight_ == nullptr) return;
+  fix(find_loose());
+  engine_.core().let_go(*in_flight_);
+  in_flight_.reset();
+}
+
+// The collective has returned, and is done when its Work is. With none it has run in the order of
+// the current stream, as any operator.
+void Handler::leave_in_flight() {
+  const c10::IValue result = invocation_.last_result();
+  c10::intrusive_ptr<c10d::Work> work;
+  if (result.isObject()) work = result.toCustomClass<c10d::Work>();
+  if (work == nullptr || work->isCompleted()) {
+    const EngineLock guard(engine_);
+    engine_.core().let_go(*in_flight_);
+  } else if (engine_.in_flight().understands(*work, *call_.info->collective)) {
+    engine_.in_flight().add(std::move(*in_flight_), std::move(work));
+  } else {
+    const EngineLock guard(engine_);
+    fix_in_flight();
+  }
+  in_flight_.reset();
 }
 
 // The last resort.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,7 @@ class Handler {
   void plan_writes();
   void lock_operands();
   std::vector<Storage*> find_loose() const;
+  void fix(const std::vector<Storage*>& storages);
 
   // 3. Run it. What does not fit is taken back, and tried again where there is hope.
   void run_operator();
@@ -54,6 +56,8 @@ class Handler {
   void take_back();
   void give_up();
   bool make_room(Bytes wanted, int* attempt);
+  void fix_in_flight();
+  void leave_in_flight();
 
   // 4. What it made and wrote, as a recipe where there can be one. (results.cc)
   void make_recipe();
@@ -73,7 +77,8 @@ class Handler {
   Invocation& invocation_;
   const CallLease lease_;
   Call& call_;
-  Loans loans_;  // what it uses of other devices
+  Loans loans_;                           // what it uses of other devices
+  std::unique_ptr<Operation> in_flight_;  // what a collective uses until it is done
 
   enum class State : uint8_t { kNone, kBegun, kRan } state_ = State::kNone;
   bool traced_ = false;       // the recorder knows that it has begun

@@ -64,6 +64,8 @@ class Invocation {
   // Its tensors have no bytes, and Python runs it.
   virtual bool is_fake() const { return false; }
   virtual void for_each_result(ResultVisitor visit) const = 0;
+  // The last one, which need not be a tensor; none where all results are tensors anyway.
+  virtual c10::IValue last_result() const { return {}; }
   // Drops the results, and whatever the operator has left of its arguments.
   virtual void reset() = 0;
 

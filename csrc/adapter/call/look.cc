@@ -111,7 +111,8 @@ void Handler::borrow(const TensorArgument& tensor, Engine& owner) {
   try {
     // It does not see the operator.
     if (tensor.written) owner.before_unseen_write(tensor.impl);
-    if (info.unknown) owner.keep(tensor.impl, info.refusal, /*for_good=*/true);
+    if (info.unknown || info.collective != nullptr)
+      owner.keep(tensor.impl, info.refusal, /*for_good=*/true);
     owner.lend(tensor.impl, &loans_.add(owner));
   } catch (const OutOfBudget& error) {
     throw_out_of_budget(info.name, error.replaying, error.shortage);

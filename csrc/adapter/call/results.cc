@@ -105,7 +105,7 @@ void Handler::keep_results() {
   const OpInfo& info = *call_.info;
   const bool stays = recordable_ && recipe_ == nullptr && call_.refusal != kInput &&
                      !call_.operation.quiet && !(replayable_ && info.undefined);
-  if (!stays && fixed_bytes_ == 0) return;
+  if (!stays && fixed_bytes_ == 0 && info.collective == nullptr) return;
   const char* reason = call_.refusal != nullptr ? call_.refusal : "an argument is not understood";
   // What comes from another device is an input: a root like any other.
   if (stays && reason != kOtherDevice) {

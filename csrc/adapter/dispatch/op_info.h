@@ -2,12 +2,12 @@
 // op_info.cc.
 //
 // Note [Not understood]
-// Custom operators that nobody vouched for, and collectives (Rule 9), may write all that they are
-// given, and go on after they have returned. Their arguments become roots, what was made from them
-// is protected first, and what could still leave or move is kept for good. Nobody has to know when
-// a collective ends: whoever goes on using memory keeps its storage alive, as without a budget.
-// _c10d_functional, fsdp and _dtensor are made of operators that come by themselves, and pass
-// through.
+// Custom operators that nobody vouched for (Rule 9) may write all that they are given, and go on
+// after they have returned. Their arguments become roots, what was made from them is protected
+// first, and what could still leave or move is kept for good: whoever goes on using memory keeps
+// its storage alive, as without a budget. Collectives that we know (collectives.h) hold what they
+// use until they are done (call/in_flight.h). _c10d_functional, fsdp and _dtensor are made of
+// operators that come by themselves, and pass through.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,6 +17,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "adapter/dispatch/collectives.h"
 
 namespace coop {
 
@@ -48,6 +50,9 @@ struct OpInfo {
   bool warns = false;
   // Rule 9: it may write all that it is given, and go on after it has returned. `writes` says so.
   bool unknown = false;
+  // Its first argument is written, or nothing, until its Work is done; null: it is none that we
+  // know (then it is unknown).
+  const Collective* collective = nullptr;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
   bool builtin = false;    // torch's own: it runs no Python

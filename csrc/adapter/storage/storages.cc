@@ -56,8 +56,10 @@ Storages::Storages(Engine& engine, Memory& memory)
 
 c10::DataPtr Storages::allocate(Bytes bytes) {
   count_.fetch_add(1, std::memory_order_relaxed);
+  engine_.in_flight().poll();
   std::optional<OutOfBudget> failure;
-  {
+  do {
+    failure.reset();
     Core& core = engine_.core();
     const EngineLock guard(engine_);
     core.set_origin(running().origin);
@@ -72,7 +74,7 @@ c10::DataPtr Storages::allocate(Bytes bytes) {
     } catch (const OutOfBudget& error) {
       failure = error;
     }
-  }
+  } while (engine_.in_flight().collect());  // what a collective used may leave now
   drop_count();
   // As the program counts: without the header that begins a block.
   failure->shortage.wanted = bytes;

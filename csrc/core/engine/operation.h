@@ -3,6 +3,7 @@
 // throw. Reused by the host from call to call.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Operation {
   Operation& operator=(Operation&&) = delete;
 
   bool is_running() const { return operators_ != nullptr; }
+  bool has_locked(const Value* value) const {
+    return std::find(locked_.begin(), locked_.end(), value) != locked_.end();
+  }
 
   std::vector<Write> writes;  // told before begin()
   bool quiet = false;         // it could get a recipe, but does not (see QuietSteps)

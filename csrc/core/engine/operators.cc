@@ -148,6 +148,12 @@ void Operators::end(Operation& operation) {
   writes_.finish(operation.writes);
 }
 
+void Operators::let_go(Operation& operation) {
+  COOP_DEBUG_ASSERT(operation.writes.empty());
+  for (Value* value : operation.locked_) collector_.unlock(value);
+  end(operation);
+}
+
 void Operators::abort(Operation& operation) {
   host_.ends().stop_alternating();
   writes_.settle(operation.writes);
