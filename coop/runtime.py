@@ -24,6 +24,7 @@ from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
 from coop.patches import Patch
 from coop.recording import Failure
+from coop.regions import RegionsPatch
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
 
@@ -41,7 +42,12 @@ class Runtime:
         self.gpus = Gpus()
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
-        self._patches: tuple[Patch, ...] = (self.memory, self.threads, DistributedPatch())
+        self._patches: tuple[Patch, ...] = (
+            self.memory,
+            self.threads,
+            DistributedPatch(),
+            RegionsPatch(),
+        )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
 

@@ -112,6 +112,7 @@ void Handler::run_operator() {
     const int64_t begin_ns = measures ? now_ns() : 0;
     invocation_.run(keys_);
     if (rng_.is_set()) rng_.ran();
+    if (call_.info->may_draw) drop_unused_generator();
     if (measures) measured_ = static_cast<Cost>(now_ns() - begin_ns);
     state_ = State::kRan;
     if (went_another_way(failures)) {
@@ -137,6 +138,18 @@ void Handler::capture_generator(std::optional<DrawLock>* draws) {
   // One of Python's is made of operators that draw.
   if (info.builtin) draws->emplace(generator);
   rng_ = RngState(generator);
+  if (info.may_draw && !generator.device().is_cpu()) {
+    main_rng_ = RngState(default_generator(c10::kCPU));
+  }
+}
+
+// A compiled graph may draw or not, and from a generator that is not its device's.
+void Handler::drop_unused_generator() {
+  if (!rng_.has_drawn()) rng_ = RngState();
+  if (main_rng_.is_set()) {
+    main_rng_.ran();
+    if (main_rng_.has_drawn()) call_.refusal = "it draws from the generator of main memory";
+  }
 }
 
 // What may have been half written cannot be brought back, if it is a root.
@@ -161,6 +174,7 @@ void Handler::take_back() {
   }
   call_.operands.restore_sizes();
   if (rng_.is_set()) rng_.restore();
+  if (main_rng_.is_set()) main_rng_.restore();
 }
 
 // As without a budget: what the operator had written by then stays written.

@@ -50,6 +50,7 @@ class Handler {
   // 3. Run it. What does not fit is taken back, and tried again where there is hope.
   void run_operator();
   void capture_generator(std::optional<DrawLock>* draws);
+  void drop_unused_generator();
   bool is_repeatable() const;
   void take_back();
   void give_up();
@@ -81,6 +82,7 @@ class Handler {
   bool repeatable_ = true;    // when it does not fit, it can be tried again
   int64_t begin_serial_ = 0;
   RngState rng_;
+  RngState main_rng_;  // that of main memory, of a compiled graph on another device
   Cost measured_ = 0;
   Bytes fixed_bytes_ = 0;  // of what it was given, and could be evicted before
   // Of step 4.

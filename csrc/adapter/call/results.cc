@@ -58,8 +58,8 @@ void Handler::find_cost() {
   const EngineConfig& config = engine_.config();
   const Operands& operands = call_.operands;
   if (!config.measure || engine_.recorder() != nullptr) flops_ = count_flops(call_, invocation_);
-  cost_ = config.measure ? measured_
-                         : roofline(config.profile, flops_, operands.half, operands.bytes_moved);
+  const double bytes = operands.bytes_moved + call_.info->region_bytes;
+  cost_ = config.measure ? measured_ : roofline(config.profile, flops_, operands.half, bytes);
 }
 
 // Whether a recipe would make anything that can be evicted.
