@@ -7,13 +7,14 @@ outside of budgets just calls it. What differs between releases of torch is in t
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import threading
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -53,10 +54,29 @@ class _Region:
         return self._native.call(args)
 
 
-class RegionsPatch:
-    """The runtime wrappers of AOTAutograd. They stay replaced from the first budget on."""
+class _Step(_Region):
+    """A graph that writes parameters: an optimizer's step. Its hooks are not in the graph."""
 
-    def __init__(self) -> None:
+    begin: Callable[[], None]
+    end: Callable[[], None]
+
+    def __call__(self, args: list[Any]) -> Any:
+        self.begin()
+        try:
+            return super().__call__(args)
+        finally:
+            self.end()
+
+
+class RegionsPatch:
+    """The runtime wrappers of AOTAutograd. They stay replaced from the first budget on.
+
+    `step_begins` and `step_ends` are called around the graphs that write parameters.
+    """
+
+    def __init__(self, step_begins: Callable[[], None], step_ends: Callable[[], None]) -> None:
+        self._step_begins = step_begins
+        self._step_ends = step_ends
         self._hooks = _Hooks()
         self._state = _State()
         self._is_entered = False
@@ -98,6 +118,8 @@ class RegionsPatch:
             else:
                 # The function looks its callables up when it is run.
                 function = compiled.__self__
+                if runtime_metadata.bw_donated_idxs is None:
+                    runtime_metadata.bw_donated_idxs = []  # as torch asks when it is run
                 function.compiled_fw = self._make_forward(
                     function.compiled_fw, name, runtime_metadata, cost
                 )
@@ -140,18 +162,20 @@ class RegionsPatch:
         @functools.wraps(compile)
         def compile_module(*args: Any, **kwargs: Any) -> Any:
             self._state.forward = _UNKNOWN
+            # The backward graph would take what was saved for its own memory: it must be as it was.
+            donates = torch._functorch.config.donated_buffer and not _C.is_thread_enabled()
             for name in ("fw_compiler", "inference_compiler"):
                 if kwargs.get(name) is not None:
                     kwargs[name] = self._observed(kwargs[name])
-            return compile(*args, **kwargs)
+            with torch._functorch.config.patch(donated_buffer=donates):
+                return compile(*args, **kwargs)
 
         return compile_module
 
     def _observed(self, compiler: Any) -> Any:
         """The compiler; what it compiles is looked at first."""
         if hasattr(compiler, "compiler_fn"):  # one whose results can be cached
-            observed = type(compiler).__new__(type(compiler))
-            observed.__dict__.update(compiler.__dict__)
+            observed = copy.copy(compiler)
             observed.compiler_fn = self._observed(compiler.compiler_fn)
             return observed
 
@@ -162,8 +186,7 @@ class RegionsPatch:
 
         return compile
 
-    @staticmethod
-    def _make_forward(compiled: Any, name: str, metadata: Any, cost: GraphCost) -> Any:
+    def _make_forward(self, compiled: Any, name: str, metadata: Any, cost: GraphCost) -> Any:
         written = [
             i
             for i, info in enumerate(metadata.input_info)
@@ -179,7 +202,11 @@ class RegionsPatch:
         native = _C.Region(
             compiled, f"compiled::{name}.forward", written, has_results, cost.flops, cost.bytes
         )
-        return _Region(compiled, native)
+        if not any(metadata.input_info[i].requires_grad for i in written):
+            return _Region(compiled, native)
+        step = _Step(compiled, native)
+        step.begin, step.end = self._step_begins, self._step_ends
+        return step
 
 
 def _region_of_backward(function: Any) -> Any:
@@ -219,12 +246,12 @@ def _boxed(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
 
 def _name_of(aot_config: Any) -> str:
     """A graph's, for reports: the function that is compiled, and which of its graphs it is."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     code = None
-    while frame is not None and code is None:  # type: ignore[redundant-expr]
+    while frame is not None and code is None:
         if frame.f_code.co_name == "_compile" and "code" in frame.f_locals:
             code = frame.f_locals["code"]
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     compile_id = torch._guards.CompileContext.current_compile_id()
     function = getattr(code, "co_name", "graph")
     return f"{function}[{compile_id or aot_config.aot_id}]"
@@ -244,7 +271,7 @@ def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Hooks(MetaPathFinder):
-    """Modules that are changed once they are imported: torch imports its compiler when it is used."""
+    """Changes modules once they are imported: torch imports its compiler when it is used."""
 
     def __init__(self) -> None:
         self._changes: dict[str, Callable[[ModuleType], None]] = {}

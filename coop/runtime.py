@@ -46,7 +46,7 @@ class Runtime:
             self.memory,
             self.threads,
             DistributedPatch(),
-            RegionsPatch(),
+            RegionsPatch(self._step_begins, self._step_ends),
         )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
@@ -126,6 +126,8 @@ class Runtime:
             self._engine_without_session = None
 
     def _step_begins(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # the graph that the optimizer becomes tells of its steps (regions.py)
         if self._engine_without_session is not None:
             self._engine_without_session.begin_step()
         if self.session is not None and _C.is_thread_enabled():
@@ -133,6 +135,8 @@ class Runtime:
                 engine.begin_step()
 
     def _step_ends(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self._engine_without_session is not None:
             self._engine_without_session.end_step(True)
         if self.session is not None and _C.is_thread_enabled():

@@ -2,6 +2,7 @@
 #include "adapter/bind/bind_regions.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 
 #include "adapter/regions/region.h"
 
@@ -14,7 +15,15 @@ void bind_regions(py::module_& m) {
       .def(py::init<py::object, std::string, std::vector<int32_t>, bool, double, double>(),
            py::arg("callable"), py::arg("name"), py::arg("written"), py::arg("has_results"),
            py::arg("flops"), py::arg("bytes"))
-      .def("call", &Region::call);
+      .def("call", [](Region& region, const py::list& inputs) {
+        torch::PyWarningHandler warnings;
+        try {
+          return region.call(inputs);
+        } catch (...) {
+          warnings.set_in_exception();
+          throw;
+        }
+      });
   m.def("is_in_region", &is_in_region);
 }
 

@@ -72,13 +72,14 @@ Handler::~Handler() {
 
 void Handler::run() {
   look();
+  if (invocation_.wants_to_let_go()) let_go();
   for (int attempt = 0;;) {
     try {
       bring_back();
       run_operator();
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(error.shortage.wanted, &attempt)) {
+      if (!make_room(error.shortage.wanted, &attempt) && !let_go()) {
         throw_out_of_budget(call_.info->name, error.replaying, error.shortage);
       }
     }
@@ -104,7 +105,7 @@ void Handler::run_operator() {
   std::optional<DrawLock> draws;
   if (call_.info->seeded && !call_.operands.fake) capture_generator(&draws);
   repeatable_ = is_repeatable();
-  const bool measures = engine_.config().measure;
+  const bool measures = engine_.config().measure || call_.info->region_flops < 0;
   const int64_t failures = running().failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
@@ -112,7 +113,7 @@ void Handler::run_operator() {
     const int64_t begin_ns = measures ? now_ns() : 0;
     invocation_.run(keys_);
     if (rng_.is_set()) rng_.ran();
-    if (call_.info->may_draw) drop_unused_generator();
+    if (call_.info->region) drop_unused_generator();
     if (measures) measured_ = static_cast<Cost>(now_ns() - begin_ns);
     state_ = State::kRan;
     if (went_another_way(failures)) {
@@ -138,7 +139,7 @@ void Handler::capture_generator(std::optional<DrawLock>* draws) {
   // One of Python's is made of operators that draw.
   if (info.builtin) draws->emplace(generator);
   rng_ = RngState(generator);
-  if (info.may_draw && !generator.device().is_cpu()) {
+  if (info.region && !generator.device().is_cpu()) {
     main_rng_ = RngState(default_generator(c10::kCPU));
   }
 }
@@ -154,7 +155,7 @@ void Handler::drop_unused_generator() {
 
 // What may have been half written cannot be brought back, if it is a root.
 bool Handler::is_repeatable() const {
-  if (call_.refusal != nullptr) return false;
+  if (call_.refusal != nullptr || lets_go_) return false;
   for (const Write& write : call_.operation.writes) {
     if (write.kind == Write::Kind::kRoot) return false;
   }
@@ -196,6 +197,16 @@ bool Handler::make_room(Bytes wanted, int* attempt) {
   }
   invocation_.reset();
   return true;
+}
+
+// After that: a compiled graph is given inputs that die as it uses them. Then it has what it would
+// have without a budget, but cannot be tried again.
+bool Handler::let_go() {
+  if (!repeatable_ || lets_go_) return false;
+  const std::vector<TensorArgument>& tensors = call_.operands.tensors;
+  lets_go_ = invocation_.let_go([&](size_t index) { return tensors[index].storage != nullptr; });
+  if (lets_go_) invocation_.reset();
+  return lets_go_;
 }
 
 }  // namespace coop

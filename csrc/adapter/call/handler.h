@@ -55,6 +55,7 @@ class Handler {
   void take_back();
   void give_up();
   bool make_room(Bytes wanted, int* attempt);
+  bool let_go();
 
   // 4. What it made and wrote, as a recipe where there can be one. (results.cc)
   void record();
@@ -79,6 +80,7 @@ class Handler {
   enum class State : uint8_t { kNone, kBegun, kRan } state_ = State::kNone;
   bool traced_ = false;       // the recorder knows that it has begun
   bool wants_recipe_ = true;  // there is something to freeze
+  bool lets_go_ = false;      // of its inputs, while it runs
   bool repeatable_ = true;    // when it does not fit, it can be tried again
   int64_t begin_serial_ = 0;
   RngState rng_;

@@ -44,7 +44,7 @@ struct OpInfo {
   bool unknown = false;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
-  bool may_draw = false;   // or not: only having run tells
+  bool region = false;     // a compiled graph (regions/region.h): it may draw or not
   bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool products = true;    // it may multiply matrices, whose precision is a setting
@@ -54,7 +54,7 @@ struct OpInfo {
   bool takes_storages = false;  // not tensors over them
   bool copies = false;          // its first argument, as it is or as another type
   FlopFormula flops = FlopFormula::kNone;
-  double region_flops = 0;  // of the operators inside of a compiled graph (regions/region.h)
+  double region_flops = 0;  // of the operators inside of a compiled graph; below 0: not known
   double region_bytes = 0;  // that they move, besides its inputs and results
 
   size_t num_results = 0;

@@ -123,7 +123,7 @@ class RegionInvocation final : public Invocation {
     const PythonScope python;
     const int64_t failures = running().failed_allocations;
     try {
-      results = region_->run(list_);
+      results = lets_go_ ? region_->run_and_clear(list_) : region_->run(list_);
       add_results(results, &tensors_);
     } catch (const py::error_already_set&) {
       // An allocation that did not fit has come through Python.
@@ -134,6 +134,16 @@ class RegionInvocation final : public Invocation {
 
   void for_each_result(ResultVisitor visit) const override {
     for (const at::Tensor& tensor : tensors_) visit(tensor);
+  }
+
+  bool wants_to_let_go() const override { return region_->lets_go(); }
+
+  bool let_go(c10::function_ref<bool(size_t)> may_die) override {
+    lets_go_ = true;
+    for (size_t i = 0; i < inputs_.read.size(); ++i) {
+      if (may_die(i)) inputs_.read[i].reset();
+    }
+    return true;
   }
 
   void reset() override {
@@ -147,8 +157,9 @@ class RegionInvocation final : public Invocation {
  private:
   const c10::intrusive_ptr<Region> region_;
   const py::list& list_;
-  const Inputs inputs_;
+  Inputs inputs_;
   std::vector<at::Tensor> tensors_;  // among the results
+  bool lets_go_ = false;
 };
 
 // No mode of Python's sees what a replay calls.
@@ -220,7 +231,7 @@ const OpInfo& make_info(const std::string& name, bool writes, bool has_results, 
     info.has_writes = writes;
     info.num_results = 1;
     info.has_fresh_outputs = has_results;
-    info.seeded = info.may_draw = true;
+    info.region = info.seeded = true;
     info.flops = FlopFormula::kRegion;
     info.expensive = flops > 0;
     info.region_flops = flops;
@@ -260,6 +271,13 @@ bool Region::writes(size_t position) const {
 py::object Region::run(const py::list& inputs) const {
   const RunningScope scope;
   return callable_(inputs.attr("copy")());
+}
+
+py::object Region::run_and_clear(const py::list& inputs) {
+  const RunningScope scope;
+  py::object results = callable_(inputs);
+  lets_go_ = true;
+  return results;
 }
 
 py::object Region::call(const py::list& inputs) {

@@ -36,8 +36,12 @@ class Region final : public torch::CustomClassHolder {
   pybind11::object call(const pybind11::list& inputs);
 
   bool writes(size_t position) const;
-  // A copy of the list: callables clear the one that they get.
+  // Calls it with a copy of the list: callables clear the one that they get.
   pybind11::object run(const pybind11::list& inputs) const;
+  // As torch does: inputs that nobody else holds die as soon as they were used.
+  pybind11::object run_and_clear(const pybind11::list& inputs);
+  // Whether it did not fit otherwise.
+  bool lets_go() const { return lets_go_; }
 
   const OpInfo& info() const { return info_; }
 
@@ -45,6 +49,7 @@ class Region final : public torch::CustomClassHolder {
   pybind11::object callable_;
   const std::vector<int32_t> written_;
   const OpInfo& info_;
+  bool lets_go_ = false;
   bool warned_ = false;  // that its inputs cannot be frozen
 };
 
