@@ -23,7 +23,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
+.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-compiled test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
 	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
 	tidy hooks figures coverage torch wheel
@@ -83,6 +83,10 @@ test-operators: build  ## run torch's operator database with everything evicted;
 # The same; EVICTED="--jobs 16", or EVICTED="--shard 1/4" and so on, each by a command of its own.
 test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted; writes docs/evicted-arguments.md
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted $(EVICTED)
+
+test-compiled: build  ## compiled programs (aot_eager and inductor), and how far down they go
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m pytest tests/compiled
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.compiled
 
 test-faults: build  ## let every placement of a training step fail in turn
 	COOP_DEBUG=0 $(PY) -m tests.adapter.faults

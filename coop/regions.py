@@ -11,6 +11,7 @@ import copy
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -29,6 +30,10 @@ _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 _BACKENDS = "torch._dynamo.backends.common"
 _COMPILED = "torch._inductor.output_code"
 
+_NO_CUDA_GRAPHS = (
+    "coop: compiled without CUDA graphs inside of the budget: they would have memory of their own, "
+    "at addresses that never change (mode 'reduce-overhead' or 'max-autotune')"
+)
 _UNKNOWN = GraphCost(-1.0, 0.0)
 
 
@@ -264,7 +269,10 @@ def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
     def post_compile(graph: Any, example_inputs: Any, constants: Any, graph_kwargs: Any) -> Any:
         wanted = graph_kwargs.get("cudagraphs")
         if wanted and _C.is_thread_enabled():
-            graph_kwargs = {**graph_kwargs, "cudagraphs": type(wanted)(False)}
+            if "cuda" in graph.device_types:
+                # Python shows it once for each place that asks.
+                warnings.warn(_NO_CUDA_GRAPHS, stacklevel=2)
+            type(wanted).disable(wanted)
         return method(graph, example_inputs, constants, graph_kwargs)
 
     return post_compile

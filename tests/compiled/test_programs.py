@@ -14,8 +14,8 @@ from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_bu
 from .programs import EVICTING, OTHERS, CompiledProgram
 
 ALL = {**EVICTING, **OTHERS}
-# Of the peak with room for everything. A graph is as large as it is: where few of them are most of a
-# program, there is less to evict between them.
+# Of the peak with room for everything. A graph is as large as it is: where few of them are most
+# of a program, there is less to evict between them.
 SHARES = {
     "attention_in_one_graph": 0.75,
     "half_precision": 0.8,

@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._ordered_set import OrderedSet
 
 import coop
 from coop._native import _C
 from coop.graph_costs import count_cost, find_written
+from coop.regions import _without_cuda_graphs
 
 pytestmark = pytest.mark.debug_build
 
@@ -237,3 +239,20 @@ def test_what_a_graph_writes_is_found_through_views() -> None:
 
     graph = make_fx(write, tracing_mode="fake")(*(torch.randn(4, 4) for _ in range(3)))
     assert find_written(graph) == [0, 2]
+
+
+def test_cuda_graphs_are_left_out_and_that_is_said() -> None:
+    """There is no GPU here to compile for: what inductor would hand over."""
+    from torch._inductor.output_code import CompiledFxGraph
+    from torch._inductor.utils import BoxedBool
+
+    seen = []
+    post_compile = _without_cuda_graphs(lambda *args: seen.append(bool(args[3]["cudagraphs"])))
+    graph = CompiledFxGraph.__new__(CompiledFxGraph)
+    graph.device_types = OrderedSet(["cuda"])
+    with coop.budget("64 MiB", device="cpu"):
+        with pytest.warns(UserWarning, match="without CUDA graphs"):
+            post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
+        post_compile(graph, [], None, {"cudagraphs": BoxedBool(False)})
+    post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
+    assert seen == [False, False, True]
