@@ -5,8 +5,8 @@ They are large enough that values can leave, and small enough for a compiler tha
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -273,11 +273,9 @@ def gradients_twice(seed: int, backend: str) -> Outcome:
 def backward_on_two_threads(seed: int, backend: str) -> Outcome:
     models = [blocks(seed + i, backend) for i in range(2)]
     losses = [model(torch.randn(ROWS, WIDTH)).square().mean() for model in models]
-    threads = [threading.Thread(target=loss.backward) for loss in losses]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(loss.backward) for loss in losses]:
+            done.result()
     return collect([loss.detach() for loss in losses], modules=models)
 
 
