@@ -258,7 +258,8 @@ def _name_of(aot_config: Any) -> str:
             code = frame.f_locals["code"]
         frame = frame.f_back
     compile_id = torch._guards.CompileContext.current_compile_id()
-    function = getattr(code, "co_name", "graph")
+    # Python 3.10 knows no qualified names.
+    function = getattr(code, "co_qualname", getattr(code, "co_name", "graph"))
     return f"{function}[{compile_id or aot_config.aot_id}]"
 
 

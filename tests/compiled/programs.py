@@ -304,6 +304,22 @@ def compiled_optimizer(seed: int, backend: str) -> Outcome:
 
 
 @OTHERS
+def compiled_backward_pass(seed: int, backend: str) -> Outcome:
+    """Compiled autograd: one graph for all gradients, accumulated inside of it."""
+    model = blocks(seed, backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend)):
+            loss = model(torch.randn(ROWS, WIDTH)).square().mean()
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return collect(losses, modules=[model])
+
+
+@OTHERS
 def accumulated_gradients(seed: int, backend: str) -> Outcome:
     model = blocks(seed, backend, dropout=0.1)
     losses = []

@@ -21,6 +21,7 @@ SHARES = {
     "half_precision": 0.8,
     "checkpointed_blocks": 0.95,
     "whole_model": 1.0,
+    "compiled_backward_pass": 1.2,
     "compiled_optimizer": 0.7,
 }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +65,23 @@ def test_forward_and_backward_are_one_operator_each() -> None:
     assert {"compiled::layer[0/0].forward", "compiled::layer[0/0].backward"} <= set(
         _C.operator_names()
     )
+
+
+def test_a_trace_names_graphs_with_what_is_inside_and_where_they_were_called(
+    tmp_path: Path,
+) -> None:
+    step = compiled()
+    with coop.budget("64 MiB", device="cpu") as session:
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH)
+        session.trace.start(source_lines=True)
+        step(x, weight)
+        session.trace.save(tmp_path / "step.jsonl")
+    entries = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    (entry,) = [e for e in entries if str(e.get("op")).startswith("compiled::")]
+    assert entry["op"] == "compiled::layer[0/0].forward"
+    assert entry["flops"] == 2 * ROWS * WIDTH * WIDTH
+    assert len(entry["outputs"]) == 1
+    assert "test_regions.py" in entry["source"]
 
 
 def test_all_results_of_a_graph_come_back_by_one_replay() -> None:
