@@ -29,7 +29,7 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_,
               materializer_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
-                 materializer_, writes_, quiet_steps_, foresight_, journal_),
+                 materializer_, writes_, quiet_steps_, faults_, foresight_, journal_),
       steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
@@ -137,7 +137,7 @@ void Core::make_gradient(Storage* storage) {
   if (!value->is_resident() || value->stays()) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
-  if (config_.policy.move_gradients_aside && !foresight_.is_placing() &&
+  if (config_.policy.move_gradients_aside && !foresight_.is_following() &&
       journal_.stats.num_evictions > 0 && space_.is_movable(value) && host_.may_move()) {
     compactor_.move_aside(value);
   }

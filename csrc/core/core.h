@@ -99,7 +99,6 @@ class Core {
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
-  const Arena& arena() const { return space_.arena(); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }

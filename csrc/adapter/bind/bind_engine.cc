@@ -26,7 +26,8 @@
 #include "adapter/storage/meta_arena.h"
 #include "adapter/trace/source.h"
 #ifdef COOP_CUDA
-#include "cuda/cuda_arena.h"
+#include "cuda/allocator.h"
+#include "cuda/memory.h"
 #endif
 
 namespace py = pybind11;

@@ -4,6 +4,7 @@
 #include "adapter/bind/bind_core.h"
 #include "adapter/bind/bind_engine.h"
 #include "adapter/bind/bind_kinds.h"
+#include "adapter/bind/bind_memory.h"
 #include "adapter/bind/bind_regions.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -11,5 +12,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   coop::bind_core(m);
   coop::bind_engine(m);
   coop::bind_kinds(m);
+  coop::bind_memory(m);
   coop::bind_regions(m);
 }
