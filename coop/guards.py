@@ -238,6 +238,8 @@ class MemoryPatch:
 
         @functools.wraps(method)
         def guarded(x: Memory) -> Any:
+            if _C.is_in_region():
+                return method(x)  # what it uses is locked until it ends
             engine = None if self._engine_of is None else self._engine_of(x)
             if engine is None or not engine.owns(x) or engine.is_kept(x):
                 return method(x)

@@ -27,6 +27,7 @@ from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
 from coop.releases import warn_if_newer
+from coop.regions import RegionsPatch
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
 
@@ -44,7 +45,12 @@ class Runtime:
         self.gpus = Gpus()
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
-        self._patches: tuple[Patch, ...] = (self.memory, self.threads, DistributedPatch())
+        self._patches: tuple[Patch, ...] = (
+            self.memory,
+            self.threads,
+            DistributedPatch(),
+            RegionsPatch(self._step_begins, self._step_ends),
+        )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
 
@@ -124,6 +130,8 @@ class Runtime:
             self._engine_without_session = None
 
     def _step_begins(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # the graph that the optimizer becomes tells of its steps (regions.py)
         if self._engine_without_session is not None:
             self._engine_without_session.begin_step()
         if self.session is not None and _C.is_thread_enabled():
@@ -131,6 +139,8 @@ class Runtime:
                 engine.begin_step()
 
     def _step_ends(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self._engine_without_session is not None:
             self._engine_without_session.end_step(True)
         if self.session is not None and _C.is_thread_enabled():

@@ -25,6 +25,7 @@ void Handler::bring_back() {
   call_.operation.quiet = core.is_quiet() && engine_.recorder() == nullptr &&
                           !core.events().enabled && !engine_.config().paranoid;
   call_.operation.undefined = info.undefined;
+  call_.operation.lets_go = lets_go_;
   if (info.has_writes) plan_writes();
   bool evicted = false;
   for (const Storage* storage : operands.storages) evicted |= !storage->value->is_resident();

@@ -77,13 +77,14 @@ Handler::~Handler() {
 
 void Handler::run() {
   look();
+  if (invocation_.wants_to_let_go()) let_go();
   for (int attempt = 0;;) {
     try {
       bring_back();
       run_operator();
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(error.shortage.wanted, &attempt)) {
+      if (!make_room(error.shortage.wanted, &attempt) && !let_go()) {
         throw_out_of_budget(call_.info->name, error.replaying, error.shortage);
       }
     }
@@ -111,7 +112,7 @@ void Handler::run_operator() {
   std::optional<DrawLock> draws;
   if (call_.info->seeded && !call_.operands.fake) capture_generator(&draws);
   repeatable_ = is_repeatable();
-  const bool measures = engine_.config().measure;
+  const bool measures = engine_.config().measure || call_.info->region_flops < 0;
   const int64_t failures = running().failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
@@ -119,6 +120,7 @@ void Handler::run_operator() {
     const int64_t begin_ns = measures ? now_ns() : 0;
     invocation_.run(keys_);
     if (rng_.is_set()) rng_.ran();
+    if (call_.info->region) drop_unused_generator();
     if (measures) measured_ = static_cast<Cost>(now_ns() - begin_ns);
     state_ = State::kRan;
     if (went_another_way(failures)) {
@@ -144,11 +146,23 @@ void Handler::capture_generator(std::optional<DrawLock>* draws) {
   // One of Python's is made of operators that draw.
   if (info.builtin) draws->emplace(generator);
   rng_ = RngState(generator);
+  if (info.region && !generator.device().is_cpu()) {
+    main_rng_ = RngState(default_generator(c10::kCPU));
+  }
+}
+
+// A compiled graph may draw or not, and from a generator that is not its device's.
+void Handler::drop_unused_generator() {
+  if (!rng_.has_drawn()) rng_ = RngState();
+  if (main_rng_.is_set()) {
+    main_rng_.ran();
+    if (main_rng_.has_drawn()) call_.refusal = "it draws from the generator of main memory";
+  }
 }
 
 // What may have been half written cannot be brought back, if it is a root.
 bool Handler::is_repeatable() const {
-  if (call_.refusal != nullptr) return false;
+  if (call_.refusal != nullptr || lets_go_) return false;
   for (const Write& write : call_.operation.writes) {
     if (write.kind == Write::Kind::kRoot) return false;
   }
@@ -169,6 +183,7 @@ void Handler::take_back() {
   }
   call_.operands.restore_sizes();
   if (rng_.is_set()) rng_.restore();
+  if (main_rng_.is_set()) main_rng_.restore();
 }
 
 // As without a budget: what the operator had written by then stays written.
@@ -218,6 +233,16 @@ bool Handler::make_room(Bytes wanted, int* attempt) {
   }
   invocation_.reset();
   return true;
+}
+
+// After that: a compiled graph is given inputs that die as it uses them. Then it has what it would
+// have without a budget, but cannot be tried again.
+bool Handler::let_go() {
+  if (!repeatable_ || lets_go_) return false;
+  const std::vector<TensorArgument>& tensors = call_.operands.tensors;
+  lets_go_ = invocation_.let_go([&](size_t index) { return tensors[index].storage != nullptr; });
+  if (lets_go_) invocation_.reset();
+  return lets_go_;
 }
 
 }  // namespace coop

@@ -383,6 +383,15 @@ int32_t num_op_infos() {
   return static_cast<int32_t>(table().infos.size());
 }
 
+const OpInfo& add_op_info(c10::function_ref<void(OpInfo&)> fill) {
+  const std::lock_guard<std::mutex> guard(table().mutex);
+  const auto id = static_cast<int32_t>(table().infos.size());
+  OpInfo& info = table().infos.emplace_back();
+  fill(info);
+  info.id = id;
+  return info;
+}
+
 void lock_op_infos() { table().mutex.lock(); }
 void unlock_op_infos() { table().mutex.unlock(); }
 

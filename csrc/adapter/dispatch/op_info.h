@@ -11,6 +11,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <cstdint>
@@ -36,6 +37,7 @@ enum class FlopFormula : uint8_t {
   kAttention,
   kAttentionBackward,
   kRnn,
+  kRegion,
 };
 
 struct OpInfo {
@@ -55,6 +57,7 @@ struct OpInfo {
   const Collective* collective = nullptr;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
+  bool region = false;     // a compiled graph (regions/region.h): it may draw or not
   bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool products = true;    // it may multiply matrices, whose precision is a setting
@@ -64,6 +67,8 @@ struct OpInfo {
   bool takes_storages = false;  // not tensors over them
   bool copies = false;          // its first argument, as it is or as another type
   FlopFormula flops = FlopFormula::kNone;
+  double region_flops = 0;  // of the operators inside of a compiled graph; below 0: not known
+  double region_bytes = 0;  // that they move, besides its inputs and results
 
   size_t num_results = 0;
   std::vector<ArgumentKind> arguments;
@@ -83,6 +88,8 @@ const OpInfo& op_info(const c10::OperatorHandle& op);
 // By OpInfo::id.
 const OpInfo& op_info(int32_t id);
 int32_t num_op_infos();
+// One that no schema tells of. `fill` is given an empty one, with its id.
+const OpInfo& add_op_info(c10::function_ref<void(OpInfo&)> fill);
 
 // For a fork.
 void lock_op_infos();

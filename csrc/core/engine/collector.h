@@ -40,6 +40,7 @@ class Collector {
   void free_transients();
 
  private:
+  void let_go(Value* value);
   void destroy_unneeded();
 
   struct Transient {

@@ -40,6 +40,7 @@ class Operation {
   Operation(Operation&& other) noexcept
       : writes(std::move(other.writes)),
         quiet(other.quiet),
+        lets_go(other.lets_go),
         undefined(other.undefined),
         locked_(std::move(other.locked_)),
         operators_(std::exchange(other.operators_, nullptr)) {}
@@ -52,6 +53,7 @@ class Operation {
 
   std::vector<Write> writes;  // told before begin()
   bool quiet = false;         // it could get a recipe, but does not (see QuietSteps)
+  bool lets_go = false;       // what dies while it runs gives its bytes up at once
   bool undefined = false;     // what it makes is for others to write (see Value::undefined)
 
  private:
