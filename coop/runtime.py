@@ -26,8 +26,8 @@ from coop.guards import Memory, MemoryPatch
 from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
-from coop.releases import warn_if_newer
 from coop.regions import RegionsPatch
+from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
 
