@@ -229,8 +229,8 @@ class Program {
     coop::Core& core = simulator_.core();
     EXPECT(core.is_valid());
     const coop::Stats stats = core.stats();
-    EXPECT(stats.held <= stats.peak && stats.peak <= core.config().budget);
-    EXPECT(stats.free == core.config().budget - stats.held);
+    EXPECT(stats.held <= stats.peak && stats.peak <= core.stats().budget);
+    EXPECT(stats.free == core.stats().budget - stats.held);
     for (const auto& [id, live] : live_) {
       const coop::Value& value = *simulator_.storage(id)->value;
       EXPECT(value.is_resident() || !value.is_root());
@@ -242,7 +242,7 @@ class Program {
   void leave() {
     coop::Core& core = simulator_.core();
     core.fail_placement(0);
-    core.grow(core.config().budget);
+    core.grow(core.stats().budget);
     for (const auto& [id, live] : live_) {
       if (!apply(Kind::kMaterialize, id)) continue;
       EXPECT(simulator_.cookie(id) == live.cookie);
