@@ -161,10 +161,10 @@ class RegionsPatch:
 
         return call_at_runtime
 
-    def _compiling(self, compile: Callable[..., Any]) -> Callable[..., Any]:
+    def _compiling(self, simplified: Callable[..., Any]) -> Callable[..., Any]:
         """`aot_module_simplified`, which calls the backend's compilers."""
 
-        @functools.wraps(compile)
+        @functools.wraps(simplified)
         def compile_module(*args: Any, **kwargs: Any) -> Any:
             self._state.forward = _UNKNOWN
             # The backward graph would take what was saved for its own memory: it must be as it was.
@@ -173,7 +173,7 @@ class RegionsPatch:
                 if kwargs.get(name) is not None:
                     kwargs[name] = self._observed(kwargs[name])
             with torch._functorch.config.patch(donated_buffer=donates):
-                return compile(*args, **kwargs)
+                return simplified(*args, **kwargs)
 
         return compile_module
 
@@ -185,11 +185,11 @@ class RegionsPatch:
             return observed
 
         @functools.wraps(compiler)
-        def compile(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        def compile_graph(graph: Any, *args: Any, **kwargs: Any) -> Any:
             self._state.forward = count_cost(graph)
             return compiler(graph, *args, **kwargs)
 
-        return compile
+        return compile_graph
 
     def _make_forward(self, compiled: Any, name: str, metadata: Any, cost: GraphCost) -> Any:
         written = [

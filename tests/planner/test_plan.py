@@ -23,7 +23,7 @@ from coop.planner import (
     smallest_budget,
 )
 from coop.profiles import cuda_profile, devices, get_device, save_device
-from coop.simulate import Options, peak_without_limit, simulate
+from coop.simulate import STEADY_STEPS, Options, peak_without_limit, simulate
 from coop.sizes import parse_bytes
 from coop.trace import read_trace
 from tests.command_line import Coop, InProcess, coop_command, in_process
@@ -51,7 +51,7 @@ def train(batch: int = 64) -> None:
 
 
 def test_every_point_is_what_the_simulator_says(residual: Plan) -> None:
-    trace = read_trace(RESIDUAL)
+    trace = read_trace(RESIDUAL).repeated(STEADY_STEPS)
     assert len(residual.points) == 30
     for point in residual.points:
         result = simulate(
