@@ -61,6 +61,7 @@ def make_out_of_budget_error(
         + ".",
     ]
     lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
+    lines += _host_lines(shortage)
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
     smallest = (
@@ -105,6 +106,17 @@ def _seconds(ns: float) -> str:
     return f"{ns / 1e9:.3g} s"
 
 
+def _host_lines(shortage: dict[str, Any]) -> list[str]:
+    """What main memory had no room for."""
+    if not shortage["refused_bytes"]:
+        return []
+    return [
+        f"Of the roots, {format_bytes(shortage['refused_bytes'])} could have left by a copy, but "
+        f"host={format_bytes(shortage['host_bytes'])!r} has no room for them (or its disk is "
+        "full): give it more."
+    ]
+
+
 def _smaller(shortage: dict[str, Any]) -> str:
     """At most how large, if one may say: what this operator uses grows with the batch."""
     lasting = shortage["root_bytes"] + shortage["pinned_bytes"]
@@ -130,5 +142,6 @@ def _fewer(shortage: dict[str, Any]) -> str:
         )
     return (
         f"fewer roots ({format_bytes(shortage['root_bytes'])}): an optimizer with less state, "
-        "parameters in bfloat16, zero_grad(set_to_none=True), no references to old tensors"
+        "parameters in bfloat16, zero_grad(set_to_none=True), no references to old tensors; or "
+        "room for copies of them in main memory (host=...)"
     )

@@ -260,7 +260,9 @@ def _make_session(size: int | str, device: torch.device, config: Config) -> Sess
         )
     profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
     native = config.native(num_bytes, "cpu")
-    engine = _C.Engine.cpu(native, profile, config.measure_costs, config.paranoid)
+    engine = _C.Engine.cpu(
+        native, profile, config.measure_costs, config.paranoid, config.host_dir or ""
+    )
     return Session(engine, config, device)
 
 

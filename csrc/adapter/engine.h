@@ -22,6 +22,7 @@
 #include "adapter/kept_operators.h"
 #include "adapter/locks.h"
 #include "adapter/storage/externals.h"
+#include "adapter/storage/host_memory.h"
 #include "adapter/storage/memory.h"
 #include "adapter/storage/storages.h"
 #include "adapter/trace/recorder.h"
@@ -34,6 +35,7 @@ struct EngineConfig {
   DeviceProfile profile;
   bool measure = false;   // refine costs by measured time
   bool paranoid = false;  // evict all that can be after every operator (for tests)
+  std::shared_ptr<HostMemory> host_memory = nullptr;  // for the copies of core.host_bytes
 };
 
 class Engine final : public std::enable_shared_from_this<Engine> {

@@ -13,6 +13,7 @@
 #include "core/engine/compactor.h"
 #include "core/engine/evictor.h"
 #include "core/engine/faults.h"
+#include "core/engine/host_copies.h"
 #include "core/engine/materializer.h"
 #include "core/engine/mover.h"
 #include "core/engine/operation.h"
@@ -75,6 +76,8 @@ class Core {
   void expose(Storage* storage);
   // Drops the recipe of the content (Rule 11): it stays from now on. Resident content only.
   void make_root(Storage* storage);
+  // A resident root may leave by a copy: nobody but operators uses its memory.
+  void let_leave_by_copy(Storage* storage) { host_copies_.allow(storage->value); }
   // The same for a gradient, which may be moved to where it does not split the room of others.
   void make_gradient(Storage* storage);
 
@@ -90,7 +93,7 @@ class Core {
   std::vector<Storage*> evicted_storages() const;
   // There is room to bring everything back.
   void grow(Bytes bytes);
-  // What is resident becomes a root: nothing is evicted or replayed after this.
+  // What is resident becomes a root that stays: nothing is evicted or replayed after this.
   void forget_recipes();
 
   // --- what is known
@@ -116,7 +119,10 @@ class Core {
   Scores& scores() { return scores_; }
   // See Faults.
   int64_t fail_placement(int64_t n) { return faults_.fail_placement(n); }
-  bool is_valid() const { return space_.is_valid() && graph_.is_valid(); }
+  int64_t fail_copy(int64_t n) { return faults_.fail_copy(n); }
+  bool is_valid() const {
+    return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
+  }
 
  private:
   // In the order in which they know each other.
@@ -126,9 +132,11 @@ class Core {
   Graph graph_;
   Space space_;
   Foresight foresight_;
+  Link link_;
   Scores scores_;
   CopyCost copy_cost_;
   Faults faults_;
+  HostCopies host_copies_;
   Chooser chooser_;
   Collector collector_;
   Restorer restorer_;

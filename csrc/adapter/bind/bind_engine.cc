@@ -23,6 +23,7 @@
 #include "adapter/errors.h"
 #include "adapter/registry.h"
 #include "adapter/storage/cpu_arena.h"
+#include "adapter/storage/mapped_file.h"
 #include "adapter/storage/meta_arena.h"
 #include "adapter/trace/source.h"
 #ifdef COOP_CUDA
@@ -207,13 +208,17 @@ void bind_engine(py::module_& m) {
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def_static(
           "cpu",
-          [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid) {
+          [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid,
+             const std::string& host_dir) {
             install_cpu_allocator();
             EngineConfig engine_config{config, profile, measure, paranoid};
+            if (config.host_bytes > 0) {
+              engine_config.host_memory = make_mapped_file(host_dir, config.host_bytes);
+            }
             return std::make_shared<Engine>(engine_config, make_cpu_memory(config.budget));
           },
           py::arg("config"), py::arg("profile"), py::arg("measure") = false,
-          py::arg("paranoid") = false)
+          py::arg("paranoid") = false, py::arg("host_dir") = "")
       .def_static(
           "meta",
           [](const Config& config, const DeviceProfile& profile) {
@@ -249,6 +254,11 @@ void bind_engine(py::module_& m) {
            [](Engine& engine, int64_t n) {
              const EngineLock guard(engine);
              return engine.core().fail_placement(n);
+           })
+      .def("fail_copy",
+           [](Engine& engine, int64_t n) {
+             const EngineLock guard(engine);
+             return engine.core().fail_copy(n);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())

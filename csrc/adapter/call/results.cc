@@ -104,6 +104,10 @@ void Handler::keep_results() {
   const OpInfo& info = *call_.info;
   const bool stays = recordable_ && recipe_ == nullptr && call_.refusal != kInput &&
                      !call_.operation.quiet && !(replayable_ && info.undefined);
+  // An input may leave by a copy, though there is no recipe for it.
+  if (call_.refusal == kInput || (stays && call_.refusal == kOtherDevice)) {
+    for (Storage* storage : call_.fresh) engine_.core().let_leave_by_copy(storage);
+  }
   if (!stays && fixed_bytes_ == 0) return;
   const char* reason = call_.refusal != nullptr ? call_.refusal : "an argument is not understood";
   // What comes from another device is an input: a root like any other.

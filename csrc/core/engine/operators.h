@@ -14,7 +14,8 @@ class Operators {
  public:
   Operators(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
             CopyCost& copy_cost, Collector& collector, Evictor& evictor, Materializer& materializer,
-            Writes& writes, QuietSteps& quiet_steps, Foresight& foresight, Journal& journal)
+            Writes& writes, QuietSteps& quiet_steps, HostCopies& host_copies, Foresight& foresight,
+            Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),
@@ -26,6 +27,7 @@ class Operators {
         materializer_(materializer),
         writes_(writes),
         quiet_steps_(quiet_steps),
+        host_copies_(host_copies),
         foresight_(foresight),
         journal_(journal) {}
 
@@ -55,6 +57,7 @@ class Operators {
   Materializer& materializer_;
   Writes& writes_;
   QuietSteps& quiet_steps_;
+  HostCopies& host_copies_;
   Foresight& foresight_;
   Journal& journal_;
 };

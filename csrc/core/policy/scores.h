@@ -6,7 +6,8 @@
 //   a value that cannot leave is a barrier at all times; that it can is told before a search
 //   up to date, a block costs what the graph says (checked then, in the debug build)
 //   an evicted value has a node in a set, or is pending to join one, or is untracked (made in a
-//   backward pass: it is recomputed in the last resort only, so that no score counts it)
+//   backward pass: it is recomputed in the last resort only; or saved: it comes back by itself), so
+//   that no score counts it
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "core/journal.h"
 #include "core/model/graph.h"
+#include "core/policy/link.h"
 #include "core/policy/neighbourhood.h"
 #include "core/policy/options.h"
 #include "core/space/space.h"
@@ -25,8 +27,10 @@ class Scores {
   // With fewer blocks a search takes less time than it takes to prepare for it.
   static constexpr int64_t kManyBlocks = 512;
 
-  Scores(const PolicyOptions& options, Graph& graph, Space& space, Journal& journal)
+  Scores(const PolicyOptions& options, const Link& link, Graph& graph, Space& space,
+         Journal& journal)
       : options_(options),
+        link_(link),
         graph_(graph),
         space_(space),
         journal_(journal),
@@ -43,8 +47,8 @@ class Scores {
   // An operator used it.
   void touch(Value* value) {
     value->last_access = journal_.clock;
-    // No search looks at a root, and what gets a recipe is marked then.
-    if (value->has_way_back() && space_.has(value)) mark_stale(value, kStaleAccess);
+    // No search looks at what stays, and what gets a recipe is marked then.
+    if (value->may_leave() && space_.has(value)) mark_stale(value, kStaleAccess);
   }
   // It was just made: all that it was made from is resident, so no set is adjacent to it yet.
   void add_candidate(Value* value) {
@@ -75,6 +79,10 @@ class Scores {
   // --------------------------------------------------------------------------- As the graph says
   // now; its block need not be up to date, but evicted values have their sets.
   Cost cost_of(Value* value) const;
+  // Whether there is room for copies in main memory.
+  bool has_copies() const { return link_.is_on(); }
+  // Whether a copy in main memory is the cheaper way back, or the only one.
+  bool prefers_copy(Value* value) const;
   // The same by walking the graph for the sets; and for everything (see neighbours.h), for tests.
   Cost sets_cost_of(const Value* value) const;
   Cost exact_cost_of(const Value* value) const;
@@ -103,12 +111,25 @@ class Scores {
   bool mark_adjacent_to_changed();
   void rescore_blocks();
   Cost candidate_cost(Value* value, uint8_t stale);
+  // What is recomputed for one value serves others too; a copy serves it alone. So for what has
+  // both ways back a copy has to be cheaper by this.
+  static constexpr Cost kSharing = 4;
+  // The cheaper way back, where recomputing the value costs so much.
+  Cost cheaper(const Value* value, Cost recompute) const {
+    return value->can_be_saved() ? std::min(recompute, kSharing * link_.round_trip(value))
+                                 : recompute;
+  }
+  Cost recompute_cost(Value* value) const {
+    return (value->stale & kStaleSets) != 0 ? closure_cost(value) : score_cost(value);
+  }
+  Cost closure_cost(const Value* value) const;
   Cost score_cost(Value* value) const;
   Cost adjacent_sets_cost(const Value* value) const;
   Cost unseen_cost(int32_t node) const;
   bool are_right() const;
 
   const PolicyOptions& options_;
+  const Link& link_;
   Graph& graph_;
   Space& space_;
   Journal& journal_;

@@ -30,6 +30,10 @@ coop::Config draw_config(Input& input) {
   config.quiet_after = (switches & 8) == 0 ? 0 : 1;
   constexpr Bytes kSmall[] = {0, 0, kAlignment, 3 * kAlignment};
   config.small_bytes = kSmall[input.below(4)];
+  // Copies in main memory, in a pool of any size, cheap or expensive.
+  constexpr Bytes kHost[] = {0, 0, 8 * kAlignment, 512 * kAlignment};
+  config.host_bytes = kHost[(switches >> 4) & 3];
+  config.link = {(switches & 64) != 0 ? 25.0 : 1.0, 1.0, 0};
   return config;
 }
 
@@ -185,6 +189,7 @@ class Program {
         break;
       case 21:
         core.fail_placement(0);
+        core.fail_copy(input_.below(4));
         break;
       case 22:
         core.end_step(/*boundary=*/false);
@@ -231,9 +236,10 @@ class Program {
     const coop::Stats stats = core.stats();
     EXPECT(stats.held <= stats.peak && stats.peak <= core.config().budget);
     EXPECT(stats.free == core.config().budget - stats.held);
+    EXPECT(stats.host_held <= stats.host_peak && stats.host_peak <= core.config().host_bytes);
     for (const auto& [id, live] : live_) {
       const coop::Value& value = *simulator_.storage(id)->value;
-      EXPECT(value.is_resident() || !value.is_root());
+      EXPECT(value.is_resident() || value.is_saved() || !value.is_root());
       if (value.is_resident()) EXPECT(simulator_.cookie(id) == live.cookie);
     }
   }
