@@ -51,6 +51,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();
+  // Brings back roots, as far as there is room: a process that is forked now reads what it finds.
+  void bring_back_roots();
   // Brings it back, and keeps it. `for_good`: unkeep() does not undo it.
   void keep(c10::StorageImpl* impl, const char* reason, bool for_good);
   void unkeep(c10::StorageImpl* impl);

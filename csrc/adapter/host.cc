@@ -84,11 +84,15 @@ Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
   return made;
 }
 
+// But for what may be the rest of its block, which is nobody's.
 bool TorchHost::is_copy(const Value& value, const HostExtents& extents) {
   if (!engine_.memory().device().is_cpu()) return true;
+  Bytes left = value.bytes - engine_.storages().header_bytes() - engine_.config().core.alignment;
   return for_each_piece(engine_, value, extents,
-                        [](const std::byte* piece, const std::byte* content, Bytes bytes) {
-                          return std::memcmp(piece, content, bytes) == 0;
+                        [&](const std::byte* piece, const std::byte* content, Bytes bytes) {
+                          const Bytes compared = std::clamp<Bytes>(left, 0, bytes);
+                          left -= bytes;
+                          return std::memcmp(piece, content, compared) == 0;
                         });
 }
 

@@ -150,6 +150,24 @@ def test_the_old_bytes_of_a_root_that_a_recipe_reads_leave_too() -> None:
     assert stats(core)["num_replays"] == 1
 
 
+def test_what_is_being_written_does_not_leave() -> None:
+    """The bytes that a recipe reads go elsewhere, and what is written has a value of its own."""
+    core = core_with(7, 16)
+    assert core.root(1, 2 * UNIT)
+    assert core.op([1], [(2, 3 * UNIT)], cost=COPY)
+    old = core.simulator.cookie(2)
+    assert not core.op(writes=[1], temporaries=[5 * UNIT])
+    assert core.op(writes=[1], temporaries=[3 * UNIT])
+    assert core.simulator.is_resident(1)
+    cookie = core.simulator.cookie(1)
+    core.evict(1)
+    assert not core.simulator.is_resident(1)
+    assert core.materialize(1)
+    assert core.simulator.cookie(1) == cookie
+    assert core.materialize(2)
+    assert core.simulator.cookie(2) == old
+
+
 def test_a_pool_that_is_full_lets_go_of_copies_of_what_is_resident() -> None:
     core = core_with(4, 2)
     for root in (1, 2, 3):

@@ -287,6 +287,8 @@ void bind_engine(py::module_& m) {
              return translated("coop.evict", [&] { return engine.evict(impl); });
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
+      .def("bring_back_roots", &Engine::bring_back_roots,
+           py::call_guard<py::gil_scoped_release>())
       .def("keep",
            [](Engine& engine, py::handle x, const std::string& reason, bool for_good) {
              c10::StorageImpl* impl = storage_of(x);

@@ -12,13 +12,10 @@ void HostCopies::permit(Value* value) {
   scores_.refresh(value);
 }
 
-void HostCopies::inherit(Value* from, Value* to) {
+void HostCopies::on_exchanged(Value* value) {
   if (!pool_.is_on()) return;
-  if (from->on_host != HostState::kNever) allow(to);
-  for (Value* value : {from, to}) {
-    value->is_candidate = false;
-    scores_.refresh(value);
-  }
+  value->is_candidate = false;
+  scores_.refresh(value);
 }
 
 void HostCopies::forbid(Value* value) {

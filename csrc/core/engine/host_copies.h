@@ -43,8 +43,8 @@ class HostCopies {
   void allow(Value* value) {
     if (pool_.is_on() && space_.has(value) && !is_closed_) permit(value);
   }
-  // The storage of `from` has `to` as its content from now on, and each has a block anew.
-  void inherit(Value* from, Value* to);
+  // It has another block now, which no search knows yet.
+  void on_exchanged(Value* value);
   // Somebody besides operators may use its memory.
   void forbid(Value* value);
   // The value is about to be written, or is gone.

@@ -66,6 +66,7 @@ void Writes::prepare_root(Write& write) {
     protect_dependents(write.storage);
   }
   host_copies_.discard(write.storage->value);
+  write.lets_leave = write.storage->value != value && value->on_host != HostState::kNever;
 }
 
 void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
@@ -98,6 +99,7 @@ void Writes::finish(std::vector<Write>& writes) {
     if (write.kind == Write::Kind::kInPlace) storage->in_place = false;
     if (--storage->writers > 0) continue;
     storage->in_place = storage->contended = false;
+    if (write.lets_leave) host_copies_.allow(storage->value);
     if (storage->dead) collector_.storage_died(storage);
   }
   writes.clear();
@@ -148,7 +150,7 @@ void Writes::keep_private_copy(Storage* storage) {
   graph_.detach(old);
   graph_.attach(copy, storage);
   space_.swap(old, copy);
-  host_copies_.inherit(old, copy);
+  host_copies_.on_exchanged(old);
 }
 
 }  // namespace coop

@@ -205,7 +205,7 @@ class Program {
     EXPECT(apply(kind, id));
     // What does not fit stays evicted.
     const coop::Value& value = *simulator_.storage(id)->value;
-    EXPECT(value.is_root() == value.is_resident());
+    EXPECT(value.is_root() == (value.is_resident() || value.is_saved()));
   }
 
   void unusual_step() {
