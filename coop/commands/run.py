@@ -26,8 +26,8 @@ from coop.sizes import format_bytes
 POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
 DEVICES = ("cpu", "cuda")
 EPILOG = """
-The budget may also come from COOP_BUDGET (and the policy from COOP_POLICY), for workers that
-inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
+The budget may also come from COOP_BUDGET (the policy from COOP_POLICY, the room for copies from
+COOP_HOST and COOP_HOST_DIR), for workers that inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
 """
 
 
@@ -38,7 +38,8 @@ class WrongInput(Exception):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, then the script and what belongs to it."""
     parser.usage = (
-        "coop run --budget BYTES [--device DEVICE] [--policy POLICY] [--report FILE] "
+        "coop run --budget BYTES [--device DEVICE] [--policy POLICY] "
+        "[--host BYTES --host-dir FOLDER] [--report FILE] "
         "[--snapshot FILE] [--trace FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = EPILOG
@@ -49,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", choices=DEVICES, help="whose memory (default: the GPU's, if there is one)"
     )
     parser.add_argument("--policy", choices=POLICIES, help="what to evict (default: coop)")
+    parser.add_argument(
+        "--host",
+        metavar="BYTES",
+        help="room for copies of what leaves the budget, parameters and optimizer state included",
+    )
+    parser.add_argument("--host-dir", metavar="FOLDER", help="where that room is: on a local disk")
     parser.add_argument("--report", metavar="FILE", type=output_path, help="write an HTML report")
     parser.add_argument(
         "--snapshot", metavar="FILE", type=output_path, help="write a memory_viz snapshot"
@@ -71,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
         budget = _budget(args.budget)
         device = _device(args.device)
         policy = _policy(args.policy)
+        host = args.host or os.environ.get("COOP_HOST") or "0"
+        host_dir = args.host_dir or os.environ.get("COOP_HOST_DIR")
+        config = coop.Config(policy=policy, host=host, host_dir=host_dir)
         if device == "cpu" and budget.strip().endswith("%"):
             raise WrongInput(f"{budget!r}: a share is of a GPU's free memory; here give bytes")
         if args.script is None:
@@ -79,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
         events = args.report is not None or args.snapshot is not None
         stack = contextlib.ExitStack()
         if device == "cpu":
-            session = stack.enter_context(coop.budget(budget, device="cpu", policy=policy))
+            session = stack.enter_context(coop.budget(budget, device="cpu", config=config))
         else:
             # To its very end: a GPU has no room to bring back what is evicted then.
-            session = coop.install(budget, device="cuda", policy=policy)
+            session = coop.install(budget, device="cuda", config=config)
         if events:
             session.events.record()
         if args.trace is not None:
@@ -92,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"coop run: {line}", file=sys.stderr)
         return 2
     os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
+    os.environ |= {"COOP_HOST": host, "COOP_HOST_DIR": host_dir or ""}
     sys.argv = [args.script, *args.arguments]
     process = os.getpid()
     begin = time.perf_counter()
@@ -280,6 +291,12 @@ def _print_summary(session: coop.Session, policy: str, seconds: float, written: 
     stats = session.stats()
     per_step = f" ({seconds / stats.num_steps:.3g} s each)" if stats.num_steps else ""
     search_us = stats.search_ns / max(stats.num_searches, 1) / 1e3
+    copies = (
+        f"{format_bytes(stats.host_saved_bytes)} copied to {format_bytes(stats.host_bytes)} of "
+        f"main memory (at most {format_bytes(stats.host_peak_bytes)} held), "
+        f"{format_bytes(stats.host_loaded_bytes)} back, waited {stats.host_wait_ns / 1e9:.3g} s "
+        "(estimated)"
+    )
     lines = (
         f"budget {format_bytes(stats.budget_bytes)}, policy {policy}: peak "
         f"{format_bytes(stats.peak_bytes)} ({stats.peak_bytes / stats.budget_bytes:.1%}); "
@@ -288,6 +305,7 @@ def _print_summary(session: coop.Session, policy: str, seconds: float, written: 
         f"{stats.num_steps} steps{per_step}, {stats.num_operators} operators, {seconds:.1f} s",
         f"{stats.num_evictions} evictions ({format_bytes(stats.evicted_bytes)}), "
         f"{stats.num_replays} recomputations, overhead {stats.overhead - 1:.1%} (estimated)",
+        *([copies] if stats.host_bytes else []),
         f"{stats.num_searches} searches of {search_us:.1f} us, "
         f"fragmentation {stats.fragmentation:.1%}",
         "wrote " + ", ".join(str(path) for path in written)
