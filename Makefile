@@ -197,9 +197,10 @@ bench-gpu:  ## build with CUDA, run the GPU tests and the GPU checks; installs n
 	benchmarks/check.sh $(CHECKS)
 
 # Figures from the rows in benchmarks/results.
-figures: build  ## draw the figures of the documents again
+figures: build  ## draw the figures of the documents again, and write docs/results
 	for name in cpu-tiny h200-paper; do \
 		$(PY) -m coop plot benchmarks/results/$$name.json --out docs/images/$$name || exit 1; done
+	$(PY) -m benchmarks.harness.pages
 
 # The Python of the tests in COVERED; the core's C++ by its fuzz drivers (random sequences) alone.
 COVERED ?= tests

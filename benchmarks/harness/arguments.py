@@ -44,10 +44,10 @@ def reporting(command: str, out: Path) -> Iterator[Outcome]:
         print(f"{command}: {error}", file=sys.stderr)
         outcome.code = 2
     except (KeyboardInterrupt, OutOfTime) as stop:
-        is_late = isinstance(stop, OutOfTime)
-        reason = "out of time" if is_late else "stopped"
+        made_in_backward = isinstance(stop, OutOfTime)
+        reason = "out of time" if made_in_backward else "stopped"
         print(f"{reason}; the same command goes on with {out}", file=sys.stderr)
-        outcome.code = 0 if is_late else 130
+        outcome.code = 0 if made_in_backward else 130
 
 
 def known_names(wanted: Sequence[str]) -> Sequence[str]:

@@ -69,7 +69,7 @@ void Engine::bring_back_roots() {
   const ReplayLock guard(locks_);
   for (Storage* storage : core_.evicted_storages()) {
     const Value* value = storage->value;
-    if (value->is_root() && value->bytes <= core_.arena().largest_free()) {
+    if (value->is_root() && value->bytes <= core_.space().arena().largest_free()) {
       core_.materialize(storage);
     }
   }
@@ -191,16 +191,18 @@ void Engine::start_recording(const Recorder::Options& options) {
   if (options.source_lines) start_sources();
   std::unique_ptr<Recorder> last;  // destroyed unlocked
   const EngineLock guard(locks_);
-  last = std::exchange(recorder_,
-                       std::make_unique<Recorder>(core_, storages_.header_bytes(), options));
+  last = std::move(recorder_);
+  trace_ = std::make_unique<JsonLines>(storages_.header_bytes());
+  recorder_ = std::make_unique<Recorder>(core_, storages_.header_bytes(), options, *trace_);
   if (options.source_lines) records_sources_.store(true, std::memory_order_relaxed);
 }
 
 std::string Engine::stop_recording() {
   std::unique_ptr<Recorder> last;  // destroyed unlocked
   const EngineLock guard(locks_);
-  std::string lines = recorder_ == nullptr ? std::string() : recorder_->take();
+  std::string lines = trace_ == nullptr ? std::string() : trace_->take();
   last = std::move(recorder_);
+  trace_ = nullptr;
   records_sources_.store(core_.events().enabled, std::memory_order_relaxed);
   return lines;
 }

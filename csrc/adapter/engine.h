@@ -27,6 +27,7 @@
 #include "adapter/storage/storages.h"
 #include "adapter/trace/recorder.h"
 #include "core/core.h"
+#include "core/simulate/json_lines.h"
 
 namespace coop {
 
@@ -110,6 +111,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   Externals externals_;
   FlagsReader flags_;
   KeptOperators kept_operators_;
+  std::unique_ptr<JsonLines> trace_;  // what the recorder has told
   std::unique_ptr<Recorder> recorder_;
   std::atomic<bool> in_step_{false};
   std::atomic<bool> records_sources_{false};

@@ -15,24 +15,24 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       foresight_(config_.policy.foresight, graph_, space_, journal_),
       link_(config_.link, config_.host_bytes > 0),
       scores_(config_.policy, link_, graph_, space_, journal_),
-      host_copies_(config_, host_, graph_, space_, scores_, link_, faults_, journal_),
+      host_copies_(config_, host_, graph_, space_, scores_, link_, faults, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
       collector_(graph_, space_, scores_, host_copies_, foresight_, journal_),
       restorer_(host_, graph_, space_, scores_, collector_, host_copies_, foresight_, journal_),
       mover_(host_, space_, scores_, journal_),
       evictor_(host_, space_, scores_, restorer_, mover_, journal_),
-      compactor_(config_.policy, host_, graph_, space_, scores_, evictor_, mover_, faults_,
+      compactor_(config_.policy, host_, graph_, space_, scores_, evictor_, mover_, faults,
                  foresight_, journal_),
       quiet_steps_(config_, space_, restorer_, journal_),
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
-                 quiet_steps_, faults_, foresight_, journal_),
+                 quiet_steps_, faults, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
-                    faults_, journal_),
+                    faults, journal_),
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_, materializer_,
               host_copies_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
-                 materializer_, writes_, quiet_steps_, host_copies_, foresight_, journal_),
+                 materializer_, writes_, quiet_steps_, host_copies_, faults, foresight_, journal_),
       steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
@@ -140,7 +140,7 @@ void Core::make_gradient(Storage* storage) {
   if (!value->is_resident() || value->is_lasting_root()) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
-  if (config_.policy.move_gradients_aside && !foresight_.is_placing() &&
+  if (config_.policy.move_gradients_aside && !foresight_.is_following() &&
       journal_.stats.num_evictions > 0 && space_.is_movable(value) && host_.may_move()) {
     compactor_.move_aside(value);
   }

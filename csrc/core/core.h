@@ -102,7 +102,6 @@ class Core {
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
-  const Arena& arena() const { return space_.arena(); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
@@ -118,8 +117,7 @@ class Core {
   // -----------------------------------------------------------------
   Scores& scores() { return scores_; }
   // See Faults.
-  int64_t fail_placement(int64_t n) { return faults_.fail_placement(n); }
-  int64_t fail_copy(int64_t n) { return faults_.fail_copy(n); }
+  Faults faults;
   bool is_valid() const {
     return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
   }
@@ -135,7 +133,6 @@ class Core {
   Link link_;
   Scores scores_;
   CopyCost copy_cost_;
-  Faults faults_;
   HostCopies host_copies_;
   Chooser chooser_;
   Collector collector_;

@@ -1,4 +1,4 @@
-"""Union-find against the exact neighbourhood, on the shipped traces (docs/architecture.md)."""
+"""Union-find against the exact neighbourhood on the traces: docs/results/2026-11-18-core.md."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def measure(name: str, ratio: float = 0.5) -> str:
             for storage, defined in reader.lines.items():
                 if defined < 0 or simulator.is_root(storage) or not simulator.is_resident(storage):
                     continue
-                if simulator.is_late(storage):  # it is moved, whatever is beside it
+                if simulator.made_in_backward(storage):  # it is moved, whatever is beside it
                     continue
                 exact = simulator.neighbourhood(storage, True)
                 estimate = simulator.neighbourhood(storage, False)

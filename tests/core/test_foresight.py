@@ -67,8 +67,8 @@ def test_a_step_that_was_seen_twice_is_followed() -> None:
     program = Residual()
     for _ in range(6):
         program.step()
-    online, _ = run(program, 36, ["foresight"])
-    foreseen, stats = run(program, 36, [])
+    online, _ = run(program, 40, ["foresight"])
+    foreseen, stats = run(program, 40, [])
     assert foreseen[:3] == online[:3]  # one that evicts, and two that are noted
     assert foreseen[-1] < online[-1]
     assert stats["num_schedules"] >= 1
@@ -80,7 +80,7 @@ def test_from_the_first_operator_that_differs_on_the_policy_decides() -> None:
     program = Residual()
     for depth in [DEPTH] * 5 + [DEPTH - 2, DEPTH, DEPTH]:
         program.step(depth)
-    _, stats = run(program, 36, [])
+    _, stats = run(program, 40, [])
     assert stats["num_left"] >= 1
     assert stats["num_followed"] >= 2
 

@@ -114,7 +114,7 @@ def test_without_one_of_its_parts_coop_is_worse(
 
 
 def test_union_find_is_close_to_the_exact_neighbourhood() -> None:
-    """The numbers of docs/architecture.md."""
+    """The numbers of docs/results/2026-11-18-core.md."""
     assert [measure(name) for name in NAMES] == [
         "chain looks 1563 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
         "inplace looks 3476 exact 0.641 under 0.000 median 1.000 mean 1.103 largest 2.80",

@@ -47,7 +47,7 @@ FOUND = ("evicted", "error", "wrong", "crash")
 
 NOTES = """
 A tensor that is given and not evicted is one that no operator made inside the budget, or of a kind
-that is held (docs/architecture.md, `tensor_kinds`). Refused both times: the call does not fit the
+that is held (`Note [Kinds of tensors]`). Refused both times: the call does not fit the
 function, as most of those with arbitrary tensors do not.
 
 ## Findings

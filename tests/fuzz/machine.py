@@ -75,8 +75,8 @@ class StopProgram(Exception):
 
 
 @dataclass
-class Machine:
-    """A pool of tensors, and what was seen on the way."""
+class Pool:
+    """Tensors, how instructions pick theirs, and what was seen on the way."""
 
     coop: Coop
     outside: list[Tensor]  # made before the budget was entered
@@ -84,29 +84,6 @@ class Machine:
     leaves: list[Tensor] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     generator: torch.Generator = field(default_factory=torch.Generator)
-
-    def run(self, program: Program, stop: int | None = None) -> None:
-        """Runs the program, or its first `stop` instructions."""
-        torch.manual_seed(0)
-        self.generator.manual_seed(1)
-        try:
-            for number, (kind, numbers) in enumerate(program[:stop]):
-                self.step(number, kind, numbers)
-        finally:
-            for put, first, _ in SETTINGS:
-                put(first)
-
-    def step(self, number: int, kind: str, numbers: tuple[int, ...]) -> None:
-        try:
-            getattr(self, "do_" + kind)(*numbers)
-        except torch.OutOfMemoryError:
-            raise StopProgram(number) from None
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            if "coop.materialize" in str(error):
-                raise StopProgram(number, raw=True) from None
-            self.log.append(f"{number} {kind}: {type(error).__name__}")
-        if len(self.tensors) > MAX_TENSORS:
-            del self.tensors[0]
 
     def everything(self) -> dict[str, Tensor]:
         """All that must be the same bits."""
@@ -141,6 +118,43 @@ class Machine:
 
     def apply(self, table: list[Callable[..., Any]], which: int, *operands: Any) -> None:
         self.keep(table[which % len(table)](*operands))
+
+    def written(self, number: int) -> Tensor:
+        """Sometimes a detached one: autograd does not see the write then."""
+        tensor = self.pick(number)
+        return tensor.detach() if number % 2 else tensor
+
+    def differentiable(self, numbers: tuple[int, ...]) -> list[Tensor]:
+        able = [t for t in self.tensors if t.requires_grad and t.grad_fn is not None]
+        return [able[n % len(able)] for n in numbers] if able else []
+
+
+@dataclass
+class Machine(Pool):
+    """Runs programs: an instruction of kind K is the method do_K."""
+
+    def run(self, program: Program, stop: int | None = None) -> None:
+        """Runs the program, or its first `stop` instructions."""
+        torch.manual_seed(0)
+        self.generator.manual_seed(1)
+        try:
+            for number, (kind, numbers) in enumerate(program[:stop]):
+                self.step(number, kind, numbers)
+        finally:
+            for put, first, _ in SETTINGS:
+                put(first)
+
+    def step(self, number: int, kind: str, numbers: tuple[int, ...]) -> None:
+        try:
+            getattr(self, "do_" + kind)(*numbers)
+        except torch.OutOfMemoryError:
+            raise StopProgram(number) from None
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            if "coop.materialize" in str(error):
+                raise StopProgram(number, raw=True) from None
+            self.log.append(f"{number} {kind}: {type(error).__name__}")
+        if len(self.tensors) > MAX_TENSORS:
+            del self.tensors[0]
 
     # --- making tensors -------------------------------------------------------------------------
 
@@ -205,11 +219,6 @@ class Machine:
         self.apply(VIEWS, which, self.pick(a), b, c)
 
     # --- writes ---------------------------------------------------------------------------------
-
-    def written(self, number: int) -> Tensor:
-        """Sometimes a detached one: autograd does not see the write then."""
-        tensor = self.pick(number)
-        return tensor.detach() if number % 2 else tensor
 
     def do_inplace(self, which: int, a: int, *_: int) -> None:
         INPLACE[which % len(INPLACE)](self.written(a))
@@ -323,10 +332,6 @@ class Machine:
         self.log.append(f"{first.item()!r} {tensor.double().sum().item()!r}")
 
     # --- autograd -------------------------------------------------------------------------------
-
-    def differentiable(self, numbers: tuple[int, ...]) -> list[Tensor]:
-        able = [t for t in self.tensors if t.requires_grad and t.grad_fn is not None]
-        return [able[n % len(able)] for n in numbers] if able else []
 
     def do_backward(self, a: int, b: int, retain: int, *_: int) -> None:
         outputs = self.differentiable((a, b))

@@ -8,6 +8,7 @@ any part of a program is a program too. That is all that shrinking needs.
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -54,6 +54,24 @@ def test_without_a_budget_an_arena_without_a_limit_is_recorded(tmp_path: Path) -
     assert result.stats["num_replays"] == 0
 
 
+def test_what_is_read_are_the_entries_that_were_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with coop.record(path, source_lines=True):
+        train()
+        x = torch.ones(64, 64).exp()
+        coop.keep(x)
+        coop.unkeep(x)
+        coop.evict(x)
+        torch.sum(x, 0, out=torch.empty(64))
+        torch.sort(x.transpose(0, 1))  # takes temporaries
+        x.numpy()[0] = torch.from_numpy(np.ones(64, np.float32)).neg()
+    trace = read_trace(path)
+    lines = trace.native.json_lines(trace.header.header_bytes, trace.op_names, trace.sources)
+    assert lines == path.read_bytes().partition(b"\n")[2]
+    for key in ("pin", "unpin", "evict", "expose", "external", "memory", "overwrites", "source"):
+        assert f'"{key}":'.encode() in lines, key
+
+
 def test_operators_say_what_they_do(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     with coop.record(path):

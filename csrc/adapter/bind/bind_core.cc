@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "adapter/call/cost.h"
+#include "core/simulate/json_lines.h"
 #include "core/simulate/simulator.h"
 #include "core/space/arena.h"
 
@@ -134,7 +135,7 @@ void add_operator(Trace& trace, int32_t op, Cost cost, bool left, bool replayabl
   }
   entry.roots = std::move(roots);
   entry.make_roots = std::move(make_roots);
-  entry.keep_old = keep_old.value_or(!entry.outputs.empty() && replayable);
+  entry.keep_old = keep_old.value_or(entry.usually_keeps_old());
   entry.flops = flops;
   entry.moved_bytes = moved_bytes;
   entry.half = half;
@@ -289,6 +290,23 @@ void bind_core(py::module_& m) {
            [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {
              trace.entries.push_back({static_cast<EntryKind>(kind), storage, bytes, line, 0});
            })
+      // The lines of its file, but for the header.
+      .def("json_lines",
+           [](const Trace& trace, Bytes header_bytes, const std::vector<std::string>& op_names,
+              const std::unordered_map<size_t, std::string>& sources) {
+             JsonLines lines(header_bytes);
+             for (size_t i = 0; i < trace.entries.size(); ++i) {
+               const Entry& entry = trace.entries[i];
+               if (entry.kind != EntryKind::kOperator) {
+                 lines.add(entry);
+                 continue;
+               }
+               const OperatorEntry& op = trace.operators[entry.operator_index];
+               const auto source = sources.find(i);
+               lines.add(op, op_names.at(op.op), source == sources.end() ? "" : source->second);
+             }
+             return py::bytes(lines.take());
+           })
       .def("line", [](const Trace& trace, size_t entry) { return trace.entries.at(entry).line; })
       .def("__len__", [](const Trace& trace) { return trace.entries.size(); });
 
@@ -334,18 +352,20 @@ void bind_core(py::module_& m) {
                              int64_t id) { return simulator.storage(id)->value->is_resident(); })
       .def("is_root",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->is_root(); })
-      .def("is_late", [](Simulator& simulator,
-                         int64_t id) { return simulator.storage(id)->value->made_in_backward; })
+      .def("made_in_backward",
+           [](Simulator& simulator, int64_t id) {
+             return simulator.storage(id)->value->made_in_backward;
+           })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
       .def("is_saved", [](Simulator& simulator,
                           int64_t id) { return simulator.storage(id)->value->is_saved(); })
       .def("can_leave", [](Simulator& simulator,
                            int64_t id) { return simulator.storage(id)->value->can_leave(); })
-      .def("fail_placement",
-           [](Simulator& simulator, int64_t n) { return simulator.core().fail_placement(n); })
+      .def("fail_placement", [](Simulator& simulator,
+                                int64_t n) { return simulator.core().faults.fail_placement(n); })
       .def("fail_copy",
-           [](Simulator& simulator, int64_t n) { return simulator.core().fail_copy(n); })
+           [](Simulator& simulator, int64_t n) { return simulator.core().faults.fail_copy(n); })
       .def("cookie", &Simulator::cookie)
       .def(
           "free_after",
@@ -364,7 +384,7 @@ void bind_core(py::module_& m) {
       .def("blocks",
            [](Simulator& simulator) {
              simulator.core().scores().bring_up_to_date();
-             return list_blocks(simulator.core().arena().blocks());
+             return list_blocks(simulator.core().space().arena().blocks());
            })
       .def("is_valid", [](Simulator& simulator) { return simulator.core().is_valid(); })
       .def("log_events", [](Simulator& simulator, bool on) { simulator.core().log_events(on); })

@@ -27,7 +27,8 @@
 #include "adapter/storage/meta_arena.h"
 #include "adapter/trace/source.h"
 #ifdef COOP_CUDA
-#include "cuda/cuda_arena.h"
+#include "cuda/allocator.h"
+#include "cuda/memory.h"
 #endif
 
 namespace py = pybind11;
@@ -253,12 +254,12 @@ void bind_engine(py::module_& m) {
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
              const EngineLock guard(engine);
-             return engine.core().fail_placement(n);
+             return engine.core().faults.fail_placement(n);
            })
       .def("fail_copy",
            [](Engine& engine, int64_t n) {
              const EngineLock guard(engine);
-             return engine.core().fail_copy(n);
+             return engine.core().faults.fail_copy(n);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
@@ -287,8 +288,7 @@ void bind_engine(py::module_& m) {
              return translated("coop.evict", [&] { return engine.evict(impl); });
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
-      .def("bring_back_roots", &Engine::bring_back_roots,
-           py::call_guard<py::gil_scoped_release>())
+      .def("bring_back_roots", &Engine::bring_back_roots, py::call_guard<py::gil_scoped_release>())
       .def("keep",
            [](Engine& engine, py::handle x, const std::string& reason, bool for_good) {
              c10::StorageImpl* impl = storage_of(x);

@@ -12,7 +12,7 @@ namespace coop {
 
 namespace {
 
-// The compiler says when an enumerator is missing from one of these.
+// The compiler says when an enumerator is missing.
 
 const char* name_of(EventKind kind) {
   switch (kind) {
@@ -44,59 +44,6 @@ const char* name_of(EventKind kind) {
       return "SAVE";
     case EventKind::kLoad:
       return "LOAD";
-  }
-  return nullptr;
-}
-
-// As docs/trace-format.md calls them.
-const char* name_of(EntryKind kind) {
-  using Kind = EntryKind;
-  switch (kind) {
-    case Kind::kOperator:
-      return "op";
-    case Kind::kRoot:
-      return "root";
-    case Kind::kFree:
-      return "free";
-    case Kind::kKeep:
-      return "pin";
-    case Kind::kUnkeep:
-      return "unpin";
-    case Kind::kEvict:
-      return "evict";
-    case Kind::kMaterialize:
-      return "materialize";
-    case Kind::kBeginStep:
-      return "step begin";
-    case Kind::kEndStep:
-      return "step end";
-    case Kind::kGradient:
-      return "make_root";
-    case Kind::kExternal:
-      return "external";
-    case Kind::kExpose:
-      return "expose";
-    case Kind::kEndStepInside:
-      return "step end_inside";
-    case Kind::kUnseenWrite:
-      return "unseen_write";
-    case Kind::kLeaf:
-      return "leaf";
-  }
-  return nullptr;
-}
-
-const char* name_of(MemoryStep::Kind kind) {
-  using Kind = MemoryStep::Kind;
-  switch (kind) {
-    case Kind::kOutput:
-      return "output";
-    case Kind::kTemporary:
-      return "temporary";
-    case Kind::kFree:
-      return "free";
-    case Kind::kRoot:
-      return "root";
   }
   return nullptr;
 }

@@ -4,10 +4,12 @@
 #include "adapter/bind/bind_core.h"
 #include "adapter/bind/bind_engine.h"
 #include "adapter/bind/bind_kinds.h"
+#include "adapter/bind/bind_memory.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("torch_version") = COOP_TORCH_VERSION;
   coop::bind_core(m);
   coop::bind_engine(m);
   coop::bind_kinds(m);
+  coop::bind_memory(m);
 }

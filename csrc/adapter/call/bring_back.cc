@@ -61,14 +61,14 @@ void Handler::plan_writes() {
   const std::vector<TensorArgument>& tensors = call_.operands.tensors;
   const bool make_root = engine_.is_optimizing() || info.writes_statistics ||
                          !call_.operands.understood || info.unknown;
-  bool records = info.has_fresh_outputs;
+  bool gets_recipe = info.has_fresh_outputs;
   for (const TensorArgument& tensor : tensors) {
     if (!tensor.written || tensor.parameter || tensor.storage == nullptr) continue;
     const Value* value = tensor.storage->value;
-    records |=
+    gets_recipe |=
         !make_root && tensor.storage->keeps == 0 && (value->is_version() || value->undefined);
   }
-  records &= call_.is_replayable() && !call_.operation.quiet;
+  gets_recipe &= call_.is_replayable() && !call_.operation.quiet;
   const int64_t mark = engine_.core().graph().new_mark();
   for (const TensorArgument& tensor : tensors) {
     if (!tensor.written || !tensor.has_bytes()) continue;
@@ -76,7 +76,7 @@ void Handler::plan_writes() {
     if (storage == nullptr) {
       // Memory of others matters if a recipe reads it, or will.
       Externals& externals = engine_.externals();
-      storage = records ? externals.add(tensor.impl) : externals.find(tensor.impl);
+      storage = gets_recipe ? externals.add(tensor.impl) : externals.find(tensor.impl);
       if (storage == nullptr) continue;
     }
     if (storage->value->mark == mark) continue;  // under another name
@@ -94,7 +94,7 @@ void Handler::plan_writes() {
       reads |= !tensors[i].written;
       write.overwrites &= call_.operands.covers(tensors[i], bytes);
     }
-    write.keep_old = records && !info.writes_statistics && reads;
+    write.keep_old = gets_recipe && !info.writes_statistics && reads;
   }
 }
 
@@ -134,7 +134,7 @@ std::vector<Storage*> Handler::find_loose() const {
   std::vector<Storage*> result;
   for (Storage* storage : call_.operands.storages) {
     const Value* value = storage->value;
-    if (value->arena != &engine_.core().arena() || value->stays()) continue;
+    if (value->arena != &engine_.core().space().arena() || value->stays()) continue;
     if (storage->keep_reason == call_.info->refusal) continue;
     if (std::find(result.begin(), result.end(), storage) == result.end()) result.push_back(storage);
   }

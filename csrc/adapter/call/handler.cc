@@ -87,7 +87,7 @@ void Handler::run() {
   bool sweep = false;
   {
     const EngineLock guard(engine_);
-    record();
+    make_recipe();
     commit();
     sweep = engine_.externals().is_sweep_due();
     clean_up = engine_.recipes().is_full();

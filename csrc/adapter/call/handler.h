@@ -56,7 +56,7 @@ class Handler {
   bool make_room(Bytes wanted, int* attempt);
 
   // 4. What it made and wrote, as a recipe where there can be one. (results.cc)
-  void record();
+  void make_recipe();
   void collect_fresh();
   void find_cost();
   bool can_have_outputs() const;

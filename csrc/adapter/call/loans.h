@@ -1,5 +1,11 @@
 // Content that stays where it is in its engine's arena for as long as somebody uses it who is not
 // one of that engine's operators: an operator of another device, or one above our dispatch key.
+//
+// Note [Several GPUs]
+// Each has an engine, and engines know nothing of each other. An operator is its first GPU tensor's
+// engine's. What it uses of another GPU is a loan: brought back and locked there until the operator
+// ends, a root if it is written, never a recipe's input. No lock of one engine is held while
+// another one is asked.
 #pragma once
 
 #include <vector>

@@ -11,9 +11,10 @@
 
 namespace coop {
 
-// --- 4. record -----------------------------------------------------------------------------------
+// --- 4. make a recipe
+// ------------------------------------------------------------------------------
 
-void Handler::record() {
+void Handler::make_recipe() {
   collect_fresh();
   find_cost();
   engine_.core().settle_writes(call_.operation);

@@ -1,4 +1,12 @@
 // The state of a random generator, as it was before an operator drew from it (Rule 8).
+//
+// Note [Random numbers]
+// An operator draws under a lock of its generator (DrawLock). A replay gives it a copy of the
+// generator, or, where it takes none, puts the state back for as long as it runs. Threads that were
+// there before the budget take no such lock: if one draws at the same moment, it may get numbers
+// that were drawn before, since the generator's state is its only one. What is replayed is never
+// wrong: how far an operator drew is remembered (on the CPU), and a replay that drew otherwise is
+// an error.
 #pragma once
 
 #include <ATen/core/Generator.h>

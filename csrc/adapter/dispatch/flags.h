@@ -37,7 +37,7 @@ class FlagsReader {
   Flags current(bool products, bool cuda);
 
  private:
-  // To ask for two dozen settings takes as many calls, for every record. They are members of one
+  // To ask for two dozen settings takes as many calls, for every recipe. They are members of one
   // object: as long as its bytes are the same, so are they.
   std::array<std::byte, sizeof(at::Context)> seen_{};
   const Settings* settings_ = nullptr;

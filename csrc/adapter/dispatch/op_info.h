@@ -1,5 +1,13 @@
 // What the engine knows of an operator, worked out once from its schema and the tables of
 // op_info.cc.
+//
+// Note [Not understood]
+// Custom operators that nobody vouched for, and collectives (Rule 9), may write all that they are
+// given, and go on after they have returned. Their arguments become roots, what was made from them
+// is protected first, and what could still leave or move is kept for good. Nobody has to know when
+// a collective ends: whoever goes on using memory keeps its storage alive, as without a budget.
+// _c10d_functional, fsdp and _dtensor are made of operators that come by themselves, and pass
+// through.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,10 +1,10 @@
-// The kinds of tensors that torch has, and which of them a record can make again.
+// The kinds of tensors that torch has, and which of them a recipe can make again.
 //
 // Note [Kinds of tensors]
-// A record keeps geometry over a value (Rule 2), and a replay makes a plain tensor of that. Some
+// A recipe keeps geometry over a value (Rule 2), and a replay makes a plain tensor of that. Some
 // tensors have more state than that: a quantizer, other tensors that they are made of, an object
 // of Python's. An operator that takes one of those is held: what it uses stays while it runs, what
-// it writes becomes a root, and what it makes is pinned (Rule 9). What torch may return does not
+// it writes becomes a root, and what it makes is kept (Rule 9). What torch may return does not
 // matter: of a result only the storage is taken, and the tensor over it lives on.
 //
 // Kinds are told by dispatch keys, of which the table in tensor_kinds.cc lists all. A key that it

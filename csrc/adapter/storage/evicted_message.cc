@@ -10,19 +10,19 @@ namespace coop {
 namespace {
 
 // The shape of an operator's result; empty if it is not known.
-std::optional<c10::IntArrayRef> shape_of(const FrozenCall& record, size_t output) {
+std::optional<c10::IntArrayRef> shape_of(const FrozenCall& call, size_t output) {
   size_t next = 0;
-  for (const FrozenTensor& tensor : record.tensors) {
-    if (tensor.write >= 0 && record.num_fresh + static_cast<size_t>(tensor.write) == output) {
-      return tensor.sizes(record.dimensions);
+  for (const FrozenTensor& tensor : call.tensors) {
+    if (tensor.write >= 0 && call.num_fresh + static_cast<size_t>(tensor.write) == output) {
+      return tensor.sizes(call.dimensions);
     }
     if (tensor.defined) next = tensor.first_dimension + 2 * tensor.num_dimensions;
   }
-  for (size_t i = 0; next < record.dimensions.size(); ++i) {
-    const int64_t num_dimensions = record.dimensions[next];
+  for (size_t i = 0; next < call.dimensions.size(); ++i) {
+    const int64_t num_dimensions = call.dimensions[next];
     if (i == output) {
       if (num_dimensions < 0) break;  // not known
-      return c10::IntArrayRef(record.dimensions.data() + next + 1, num_dimensions);
+      return c10::IntArrayRef(call.dimensions.data() + next + 1, num_dimensions);
     }
     next += 1 + static_cast<size_t>(std::max<int64_t>(num_dimensions, 0));
   }

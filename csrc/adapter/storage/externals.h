@@ -1,4 +1,10 @@
 // Memory that is not the arena's (tensors made outside of the budget), as far as recipes read it.
+//
+// Note [Memory of others]
+// It is a root without a block, and kept alive while a recipe reads it. What NumPy can write is
+// never a recipe's input: results of reading it are kept. That an array shares memory of torch's is
+// seen by its storage, which torch makes one that cannot be resized, so arrays from before the
+// budget count too.
 #pragma once
 
 #include <c10/core/Storage.h>

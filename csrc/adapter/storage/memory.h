@@ -4,8 +4,9 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
-#include <vector>
+#include <memory>
 
+#include "core/space/fence.h"
 #include "core/types.h"
 
 namespace coop {
@@ -35,9 +36,8 @@ class Memory {
   virtual void allocated(Storage*) {}
   // The current stream, which is not the main one, uses what it holds.
   virtual void used(Storage*) {}
-  // True: the storage died, but its block must wait; completed() will name it.
-  virtual bool defer(Storage*) { return false; }
-  virtual std::vector<Storage*> completed(bool /*wait*/) { return {}; }
+  // The storage died: the fence that its block has to wait for; null: none. Must not throw.
+  virtual std::unique_ptr<Fence> after_last_use(Storage*) { return nullptr; }
 };
 
 }  // namespace coop

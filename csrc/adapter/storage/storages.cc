@@ -74,18 +74,8 @@ c10::DataPtr Storages::allocate(Bytes bytes) {
     Core& core = engine_.core();
     const EngineLock guard(engine_);
     core.set_origin(running().origin);
-    for (Storage* storage : memory_.completed(/*wait=*/false)) core.storage_died(storage);
     try {
-      Storage* storage = nullptr;
-      try {
-        storage = core.allocate(bytes + header_bytes_, running().side);
-      } catch (const OutOfBudget&) {
-        // Other streams may still hold what is missing.
-        const std::vector<Storage*> freed = memory_.completed(/*wait=*/true);
-        if (freed.empty()) throw;
-        for (Storage* dead : freed) core.storage_died(dead);
-        storage = core.allocate(bytes + header_bytes_, running().side);
-      }
+      Storage* storage = core.allocate(bytes + header_bytes_, running().side);
       memory_.allocated(storage);
       if (Recorder* recorder = engine_.recorder()) recorder->allocated(storage, bytes);
       if (is_memory_profiled()) {
@@ -143,7 +133,7 @@ void Storages::delete_storage(void* context) {
 
 void Storages::died(Storage* storage) {
   if (Recorder* recorder = engine_.recorder()) recorder->died(storage);
-  if (!memory_.defer(storage)) engine_.core().storage_died(storage);
+  engine_.core().storage_died(storage, memory_.after_last_use(storage));
 }
 
 void Storages::drop_count() {

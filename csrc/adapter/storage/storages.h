@@ -4,6 +4,11 @@
 // An evicted StorageImpl keeps a DataPtr without memory whose context is our storage, so that its
 // death is still seen; raw access throws (Rule 13). A storage's handle is its StorageImpl, as a
 // weak reference; it has none until an operator has returned it, or used it.
+//
+// Note [Headers]
+// 64 bytes before every block in main memory lead from an address to its storage, because oneDNN
+// frees its scratch by address alone. Once an operator has returned a storage, its pointer knows it
+// itself, since blocks are evicted and moved.
 #pragma once
 
 #include <c10/core/Storage.h>

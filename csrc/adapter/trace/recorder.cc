@@ -4,17 +4,15 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 
 #include "adapter/call/call.h"
 #include "adapter/call/running.h"
 
 namespace coop {
 
-namespace {
-
 // An operator between begin and commit. Operators may nest, so there is a stack of them.
-struct Pending {
+struct PendingOperator {
   std::vector<int64_t> inputs;
   std::vector<int64_t> writes;
   std::vector<int64_t> overwrites;
@@ -31,41 +29,16 @@ struct Pending {
   std::vector<int64_t> deaths;                     // of what is older than the operator
 };
 
+namespace {
+
 struct ThreadState {
-  std::vector<Pending> operators;
+  std::vector<PendingOperator> operators;
   int paused = 0;
 };
 
 ThreadState& thread_state() {
   static thread_local ThreadState state;
   return state;
-}
-
-void append(std::string& out, int64_t number) {
-  char digits[24];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
-  out.append(digits, end);
-}
-
-void append_quoted(std::string& out, const std::string& text) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  out += '"';
-}
-
-void append_list(std::string& out, const char* key, const std::vector<int64_t>& numbers) {
-  if (numbers.empty()) return;
-  out += ",\"";
-  out += key;
-  out += "\":[";
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (i > 0) out += ',';
-    append(out, numbers[i]);
-  }
-  out += ']';
 }
 
 // What libraries on a GPU are known to take beside the results, where it is not small: convolutions
@@ -103,11 +76,11 @@ Recorder::PauseScope::PauseScope() { ++thread_state().paused; }
 Recorder::PauseScope::~PauseScope() { --thread_state().paused; }
 
 // What is held already is a root of the trace, however it was made.
-Recorder::Recorder(const Core& core, Bytes header_bytes, const Options& options)
-    : header_bytes_(header_bytes), options_(options) {
+Recorder::Recorder(const Core& core, Bytes header_bytes, const Options& options, EntrySink& sink)
+    : header_bytes_(header_bytes), options_(options), sink_(sink) {
   thread_state().operators.clear();
   core.graph().for_each_storage([&](const Storage* storage) {
-    if (storage->value->external == nullptr) root(define(storage), storage->bytes - header_bytes_);
+    if (storage->value->external == nullptr) root(define(storage), storage->bytes);
   });
 }
 
@@ -117,23 +90,7 @@ int64_t Recorder::define(const Storage* storage) {
   return id;
 }
 
-void Recorder::root(int64_t id, Bytes bytes) {
-  lines_ += "{\"root\":";
-  append(lines_, id);
-  lines_ += ",\"bytes\":";
-  append(lines_, bytes);
-  lines_ += "}\n";
-}
-
-void Recorder::mark(const char* kind, int64_t id) {
-  lines_ += "{\"";
-  lines_ += kind;
-  lines_ += "\":";
-  append(lines_, id);
-  lines_ += "}\n";
-}
-
-void Recorder::mark(const char* kind, const Storage* storage) {
+void Recorder::mark(EntryKind kind, const Storage* storage) {
   const auto found = ids_.find(storage);
   if (found != ids_.end()) mark(kind, found->second);
 }
@@ -144,18 +101,14 @@ int64_t Recorder::external(c10::StorageImpl* impl) {
   const int64_t id = next_id_++;
   auto strong = c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(impl);
   externals_.emplace(impl, External{id, c10::weak_intrusive_ptr<c10::StorageImpl>(strong)});
-  lines_ += "{\"external\":";
-  append(lines_, id);
-  lines_ += ",\"bytes\":";
-  append(lines_, static_cast<int64_t>(impl->nbytes()));
-  lines_ += "}\n";
+  sink_.add({EntryKind::kExternal, id, static_cast<Bytes>(impl->nbytes()) + header_bytes_});
   return id;
 }
 
 void Recorder::sweep_externals() {
   for (auto it = externals_.begin(); it != externals_.end();) {
     if (it->second.storage.expired()) {
-      mark("free", it->second.id);
+      mark(EntryKind::kFree, it->second.id);
       it = externals_.erase(it);
     } else {
       ++it;
@@ -165,21 +118,21 @@ void Recorder::sweep_externals() {
 
 void Recorder::expose(const Storage* storage, c10::StorageImpl* impl) {
   if (storage->value->external != nullptr) {
-    mark("expose", external(impl));
+    mark(EntryKind::kExpose, external(impl));
   } else {
-    mark("expose", storage);
+    mark(EntryKind::kExpose, storage);
   }
 }
 
 void Recorder::unseen_write(const Storage* storage, c10::StorageImpl* impl) {
   if (storage != nullptr) {
-    mark("unseen_write", storage);
+    mark(EntryKind::kUnseenWrite, storage);
     return;
   }
   const auto found = externals_.find(impl);
   if (found == externals_.end()) return;
-  mark("unseen_write", found->second.id);
-  mark("free", found->second.id);  // it is got to know anew
+  mark(EntryKind::kUnseenWrite, found->second.id);
+  mark(EntryKind::kFree, found->second.id);  // it is got to know anew
   externals_.erase(found);
 }
 
@@ -187,16 +140,16 @@ void Recorder::allocated(const Storage* storage, Bytes bytes) {
   ThreadState& thread = thread_state();
   if (thread.paused > 0) return;
   if (!thread.operators.empty()) {
-    Pending& pending = thread.operators.back();
+    PendingOperator& pending = thread.operators.back();
     pending.own[storage] = pending.memory.size();
     pending.memory.push_back({storage, bytes, 0});
   } else if (running().depth == 0) {
-    root(define(storage), bytes);
+    root(define(storage), bytes + header_bytes_);
   }
 }
 
 void Recorder::died(const Storage* storage) {
-  std::vector<Pending>& operators = thread_state().operators;
+  std::vector<PendingOperator>& operators = thread_state().operators;
   for (auto pending = operators.rbegin(); pending != operators.rend(); ++pending) {
     const auto own = pending->own.find(storage);
     if (own == pending->own.end()) continue;
@@ -208,7 +161,7 @@ void Recorder::died(const Storage* storage) {
   const auto found = ids_.find(storage);
   if (found == ids_.end()) return;
   if (operators.empty()) {
-    mark("free", found->second);
+    mark(EntryKind::kFree, found->second);
   } else {
     operators.back().deaths.push_back(found->second);  // after the operator that uses it
   }
@@ -216,7 +169,7 @@ void Recorder::died(const Storage* storage) {
 }
 
 void Recorder::begin(const Call& call) {
-  Pending& pending = thread_state().operators.emplace_back();
+  PendingOperator& pending = thread_state().operators.emplace_back();
   const OpInfo& info = *call.info;
   auto id_of = [&](const TensorArgument& tensor) -> int64_t {
     if (tensor.storage == nullptr) {
@@ -227,7 +180,7 @@ void Recorder::begin(const Call& call) {
     if (found != ids_.end()) return found->second;
     // Made by an operator that began before the recording.
     const int64_t id = define(tensor.storage);
-    root(id, tensor.storage->bytes - header_bytes_);
+    root(id, tensor.storage->bytes);
     return id;
   };
   for (const TensorArgument& tensor : call.operands.tensors) {
@@ -252,130 +205,101 @@ void Recorder::begin(const Call& call) {
 }
 
 void Recorder::abort() {
-  std::vector<Pending>& operators = thread_state().operators;
+  std::vector<PendingOperator>& operators = thread_state().operators;
   if (operators.empty()) return;
-  const Pending pending = std::move(operators.back());
+  PendingOperator pending = std::move(operators.back());
   operators.pop_back();
-  for (const int64_t id : pending.deaths) mark("free", id);
+  for (const int64_t id : pending.deaths) mark(EntryKind::kFree, id);
 }
 
 void Recorder::commit(const Call& call, Cost cost, double flops, bool replayable) {
-  std::vector<Pending>& operators = thread_state().operators;
+  std::vector<PendingOperator>& operators = thread_state().operators;
   if (operators.empty()) return;
-  const Pending pending = std::move(operators.back());
+  PendingOperator pending = std::move(operators.back());
   operators.pop_back();
 
-  lines_ += "{\"op\":";
-  append_quoted(lines_, call.info->name);
-  lines_ += ",\"cost_ns\":";
-  append(lines_, static_cast<int64_t>(cost));
-  if (flops > 0) {
-    lines_ += ",\"flops\":";
-    append(lines_, static_cast<int64_t>(flops));
-  }
-  lines_ += ",\"moved_bytes\":";
-  append(lines_, static_cast<int64_t>(call.operands.bytes_moved));
-  if (call.operands.half) lines_ += ",\"half\":true";
+  OperatorEntry entry;
+  entry.cost = std::trunc(cost);
+  entry.flops = std::trunc(flops);
+  entry.moved_bytes = std::trunc(static_cast<double>(call.operands.bytes_moved));
+  entry.half = call.operands.half;
   const bool optimizing = in_step_ && !at::GradMode::is_enabled();
-  if (!optimizing && torch::autograd::get_current_node() == nullptr) {
-    lines_ += ",\"backward\":false";
+  entry.backward = optimizing || torch::autograd::get_current_node() != nullptr;
+  entry.side = call.side;
+  entry.replayable = replayable;
+  entry.undefined = call.operation.undefined;
+  for (const Storage* storage : call.fresh) {
+    entry.outputs.push_back(define(storage));
+    entry.output_bytes.push_back(storage->bytes);
   }
-  append_list(lines_, "inputs", pending.inputs);
+  add_memory(call, pending, entry);
+  entry.inputs = std::move(pending.inputs);
+  entry.writes = std::move(pending.writes);
+  entry.overwrites = std::move(pending.overwrites);
+  std::vector<int64_t> written = entry.writes;
+  written.insert(written.end(), entry.overwrites.begin(), entry.overwrites.end());
+  for (const int64_t id : pending.make_roots) {
+    const auto found = std::find(written.begin(), written.end(), id);
+    entry.make_roots.push_back(static_cast<int32_t>(found - written.begin()));
+  }
+  entry.keep_old = entry.writes.empty() ? entry.usually_keeps_old() : pending.keep_old;
+  sink_.add(entry, call.info->name, source_of(call));
+  for (const int64_t id : pending.deaths) mark(EntryKind::kFree, id);
+}
 
+// Temporaries are numbered by themselves. What is neither freed nor a result stays for others.
+void Recorder::add_memory(const Call& call, const PendingOperator& pending, OperatorEntry& entry) {
+  using Kind = MemoryStep::Kind;
   std::unordered_map<const Storage*, size_t> outputs;
-  if (!call.fresh.empty()) {
-    lines_ += ",\"outputs\":[";
-    for (const Storage* storage : call.fresh) {
-      if (!outputs.empty()) lines_ += ',';
-      lines_ += '[';
-      append(lines_, define(storage));
-      lines_ += ',';
-      append(lines_, storage->bytes - header_bytes_);
-      lines_ += ']';
-      outputs.emplace(storage, outputs.size());
-    }
-    lines_ += ']';
-  }
-  append_list(lines_, "writes", pending.writes);
-  append_list(lines_, "overwrites", pending.overwrites);
-
-  // Temporaries are numbered by themselves. What is neither freed nor a result stays for others.
-  std::string memory;
-  auto step = [&](const char* kind) {
-    memory += memory.empty() ? "[\"" : ",[\"";
-    memory += kind;
-    memory += "\",";
-  };
+  for (const Storage* storage : call.fresh) outputs.emplace(storage, outputs.size());
   std::vector<int64_t> numbers(pending.memory.size(), -1);
   int64_t num_temporaries = 0;
   size_t num_outputs = 0;
   bool plain = true;  // the outputs in their order
   for (size_t i = 0; i < pending.memory.size(); ++i) {
-    const Pending::Step& entry = pending.memory[i];
-    const auto output = outputs.find(entry.storage);
-    if (entry.storage != nullptr && !entry.gone && output != outputs.end()) {
+    const PendingOperator::Step& step = pending.memory[i];
+    const auto output = outputs.find(step.storage);
+    if (step.storage != nullptr && !step.gone && output != outputs.end()) {
       plain &= output->second == num_outputs++;
-      step("output");
-      append(memory, static_cast<int64_t>(output->second));
-    } else if (options_.estimate_temporaries && (entry.gone || entry.storage == nullptr)) {
+      entry.memory.push_back({Kind::kOutput, static_cast<int64_t>(output->second)});
+    } else if (options_.estimate_temporaries && (step.gone || step.storage == nullptr)) {
       continue;
-    } else if (entry.storage == nullptr) {
-      step("free");
-      append(memory, numbers[entry.freed]);
-    } else if (entry.gone) {
+    } else if (step.storage == nullptr) {
+      entry.memory.push_back({Kind::kFree, numbers[step.freed]});
+    } else if (step.gone) {
       plain = false;
       numbers[i] = num_temporaries++;
-      step("temporary");
-      append(memory, entry.bytes);
+      entry.memory.push_back({Kind::kTemporary, step.bytes + header_bytes_});
     } else {
       plain = false;
-      step("root");
-      append(memory, define(entry.storage));
-      memory += ',';
-      append(memory, entry.bytes);
+      entry.memory.push_back({Kind::kRoot, static_cast<int64_t>(entry.roots.size())});
+      entry.roots.emplace_back(define(step.storage), step.bytes + header_bytes_);
     }
-    memory += ']';
   }
   if (options_.estimate_temporaries) {
     if (const Bytes bytes = estimated_temporary(call); bytes > 0) {
       plain = false;
-      step("temporary");
-      append(memory, bytes);
-      memory += ']';
+      entry.memory.push_back({Kind::kTemporary, bytes + header_bytes_});
     }
   }
-  if (!plain) lines_ += ",\"memory\":[" + memory + "]";
-  if (call.side == Side::kLeft) lines_ += ",\"side\":\"left\"";
-  if (!replayable) lines_ += ",\"replayable\":false";
-  if (call.operation.undefined) lines_ += ",\"undefined\":true";
-  if (pending.make_roots.size() == pending.writes.size() + pending.overwrites.size()) {
-    if (!pending.make_roots.empty()) lines_ += ",\"make_roots\":true";
-  } else {
-    append_list(lines_, "make_roots", pending.make_roots);
-  }
-  const bool usual = !call.fresh.empty() && replayable;
-  if (!pending.writes.empty() && pending.keep_old != usual) {
-    lines_ += pending.keep_old ? ",\"keep_old\":true" : ",\"keep_old\":false";
-  }
-  if (options_.source_lines && call.source > 0) {
-    if (call.source >= sources_.size()) sources_ = sources();
-    const SourceLine& line = sources_[call.source];
-    lines_ += ",\"source\":";
-    append_quoted(
-        lines_, line.file + ":" + std::to_string(line.line) + (line.backward ? " (backward)" : ""));
-  }
-  lines_ += "}\n";
-  for (const int64_t id : pending.deaths) mark("free", id);
+  if (plain) entry.memory.clear();
+}
+
+std::string Recorder::source_of(const Call& call) {
+  if (!options_.source_lines || call.source == 0) return {};
+  if (call.source >= sources_.size()) sources_ = sources();
+  const SourceLine& line = sources_[call.source];
+  return line.file + ":" + std::to_string(line.line) + (line.backward ? " (backward)" : "");
 }
 
 void Recorder::begin_step() {
   if (std::exchange(in_step_, true)) return;  // the last one failed
-  lines_ += "{\"step\":\"begin\"}\n";
+  sink_.add({EntryKind::kBeginStep});
 }
 
 void Recorder::end_step(bool boundary) {
-  if (!std::exchange(in_step_, false)) lines_ += "{\"step\":\"begin\"}\n";
-  lines_ += boundary ? "{\"step\":\"end\"}\n" : "{\"step\":\"end_inside\"}\n";
+  if (!std::exchange(in_step_, false)) sink_.add({EntryKind::kBeginStep});
+  sink_.add({boundary ? EntryKind::kEndStep : EntryKind::kEndStepInside});
   sweep_externals();
 }
 

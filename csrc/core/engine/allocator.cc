@@ -9,7 +9,7 @@ namespace coop {
 Storage* Allocator::allocate(Bytes bytes, Side side) {
   if (space_.has_pending()) collector_.collect_passed(/*wait=*/false);
   Value* value = graph_.new_value(space_.arena().rounded(bytes));
-  place(value, bytes, space_.is_small(bytes), side, foresight_.is_placing());
+  place(value, bytes, space_.is_small(bytes), side, foresight_.is_following());
   if (is_asked_for()) foresight_.allocated(value);
   return graph_.new_storage(bytes, value);
 }

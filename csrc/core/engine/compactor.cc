@@ -99,7 +99,7 @@ bool Compactor::move_together(std::vector<Value*> values, int64_t mark, bool gra
 
 void Compactor::gather_gradients() {
   // A schedule has a place for everything.
-  if (!options_.gather_gradients || !host_.may_move() || foresight_.is_placing()) return;
+  if (!options_.gather_gradients || !host_.may_move() || foresight_.is_following()) return;
   const bool is_first = journal_.step == 0;
   if (is_first) {
     space_.needed().gather(space_.arena(), host_.may_move_gradients(), journal_.optimizer_serial);

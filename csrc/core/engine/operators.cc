@@ -22,6 +22,7 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
   }
   if (!resident) {
     try {
+      follow_schedule(locked);
       materializer_.make_resident(locked.data(), locked.size());
     } catch (...) {
       locked.clear();
@@ -99,14 +100,28 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
     collector_.unlock(value);
   }
   end(operation);
-  foresight_.end_operator([&](Value* value) {
-    if (value->storage == nullptr) {
-      collector_.reconsider(value);
-    } else if (value->can_leave() && value->locks == 0) {
-      quiet_steps_.on_search();  // it would not fit without
-      evictor_.evict(value);
-    }
-  });
+  foresight_.end_operator([&](Value* value) { give_up(value); });
+}
+
+// What a schedule has no use for any more.
+void Operators::give_up(Value* value) {
+  if (value->storage == nullptr) {
+    collector_.reconsider(value);
+  } else if (value->can_leave() && value->locks == 0) {
+    quiet_steps_.on_search();  // it would not fit without
+    evictor_.evict(value);
+  }
+}
+
+void Operators::follow_schedule(const std::vector<Value*>& inputs) {
+  try {
+    foresight_.begin_operator(
+        inputs, [&](Value* value) { materializer_.make_resident(&value, 1); },
+        [&](Value* value) { give_up(value); });
+  } catch (const OutOfBudget&) {
+    if (faults_.has_struck()) throw;
+    foresight_.give_up();
+  }
 }
 
 // Whether anything that the operator made is worth a recipe; if not, it is retired.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/engine/evictor.h"
+#include "core/engine/faults.h"
 #include "core/engine/materializer.h"
 #include "core/engine/operation.h"
 #include "core/engine/quiet_steps.h"
@@ -14,8 +15,8 @@ class Operators {
  public:
   Operators(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
             CopyCost& copy_cost, Collector& collector, Evictor& evictor, Materializer& materializer,
-            Writes& writes, QuietSteps& quiet_steps, HostCopies& host_copies, Foresight& foresight,
-            Journal& journal)
+            Writes& writes, QuietSteps& quiet_steps, HostCopies& host_copies, Faults& faults,
+            Foresight& foresight, Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),
@@ -28,6 +29,7 @@ class Operators {
         writes_(writes),
         quiet_steps_(quiet_steps),
         host_copies_(host_copies),
+        faults_(faults),
         foresight_(foresight),
         journal_(journal) {}
 
@@ -45,6 +47,8 @@ class Operators {
   bool adopt(Recipe* recipe, const Operation& operation, Value* const* inputs, size_t num_inputs,
              Storage* const* fresh, size_t num_fresh, Cost cost);
   void end(Operation& operation);
+  void follow_schedule(const std::vector<Value*>& inputs);
+  void give_up(Value* value);
 
   const PolicyOptions& options_;
   Host& host_;
@@ -58,6 +62,7 @@ class Operators {
   Writes& writes_;
   QuietSteps& quiet_steps_;
   HostCopies& host_copies_;
+  Faults& faults_;
   Foresight& foresight_;
   Journal& journal_;
 };

@@ -73,9 +73,8 @@ void Restorer::adopt(Value* value, Storage* made, bool wanted) {
   Value* content = made->value;
   graph_.detach(content);
   graph_.recycle(made);
-  const bool take =
-      value != nullptr && !value->is_resident() &&
-      (wanted || value->storage != nullptr || value->locks > 0 || foresight_.wants(value));
+  const bool take = value != nullptr && !value->is_resident() &&
+                    (wanted || value->locks > 0 || foresight_.takes(value));
   if (take) {
     space_.hand_over(content, value);
     scores_.on_restored(value);

@@ -1,5 +1,16 @@
 // What an operator is about to write: how that is done, so that what was made from the old bytes
 // can still be recomputed (Rules 5 to 7).
+//
+// Note [Undefined memory]
+// What aten::empty and the like make is filled by C++ through its address, which no operator tells
+// us. So it is no value with a recipe: it stays, and stays for good once anything reads it or
+// writes a part of it. Only an operator that overwrites all of it without reading it (copy_, fill_,
+// random fills, out=) makes it a version, whose recipe does not need the old bytes.
+//
+// Note [Writes by several threads]
+// An operator in place makes the next version when it ends. If meanwhile another thread writes the
+// same storage, or a replay needs the old version, the two are split at once: the old version lives
+// on without memory, what is being written is a root.
 #pragma once
 
 #include <vector>

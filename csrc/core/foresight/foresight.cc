@@ -1,10 +1,9 @@
 #include "core/foresight/foresight.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/foresight/placer.h"
-#include "core/foresight/scheduler.h"
+#include "core/foresight/schedule_maker.h"
 
 namespace coop {
 
@@ -19,9 +18,14 @@ void Foresight::compare(uint64_t mark) {
   if (matches(*followed_)) return;
   followed_ = nullptr;
   for (const auto& known : known_) {
-    if (!known->schedule.empty() && matches(*known)) followed_ = tried_ = known.get();
+    if (!known->schedule.empty() && matches(*known)) follow(known.get());
   }
   if (followed_ == nullptr) ++journal_.stats.num_left;
+}
+
+void Foresight::follow(Known* known) {
+  followed_ = tried_ = known;
+  holds_ = known->schedule.outlives;
 }
 
 Foresight::Known* Foresight::find_known() {
@@ -45,12 +49,12 @@ void Foresight::end_step() {
       }
       known = known_.emplace_back(std::make_unique<Known>()).get();
       known->marks = std::move(marks_);
-      known->best_cost = replay_cost;
+      known->online_cost = replay_cost;
     } else if (tried_ == known) {
       judge(*known, replay_cost);
-    } else if (!known->is_settled) {
-      known->best_cost = std::min(known->best_cost, replay_cost);
-      known->is_settled = !make_schedule(*known);
+    } else if (known->num_made == 0) {
+      known->online_cost = std::min(known->online_cost, replay_cost);
+      make(*known);
     }
     known->used = journal_.step;
   }
@@ -60,86 +64,96 @@ void Foresight::end_step() {
   logging_ = pressed;
   marks_.clear();
   followed_ = tried_ = nullptr;
-  expected_.clear();
   if (!logging_) return;
   log_.begin();
+  Known* last = nullptr;
   for (const auto& known : known_) {
     if (known->schedule.empty()) continue;
-    if (followed_ == nullptr || known->used > followed_->used) followed_ = tried_ = known.get();
+    if (last == nullptr || known->used > last->used) last = known.get();
   }
+  if (last != nullptr) follow(last);
 }
 
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
-// not by how busy the machine was. What was not as foreseen is tried with more of a reserve, and
-// the best is kept.
+// not by how busy the machine was.
 void Foresight::judge(Known& known, Cost replay_cost) {
   journal_.stats.num_followed += is_following();
-  if (replay_cost < known.best_cost) {
-    known.best_cost = replay_cost;
-    known.best = known.schedule;
-  }
-  if (known.is_settled) return;
-  const bool as_foreseen = replay_cost <= known.schedule.replay_cost * 1.01;
-  if (!as_foreseen && make_schedule(known)) return;
-  known.is_settled = true;
-  known.schedule = std::move(known.best);
+  if (replay_cost <= known.schedule.replay_cost * 1.01) return;
+  // What lay in the way when it was made lies elsewhere now.
+  if (known.num_made < kMostMade) return make(known);
+  if (replay_cost > known.online_cost) known.schedule = {};
 }
 
-// The next variant that is worth a try. False: there is none left.
-bool Foresight::make_schedule(Known& known) {
-  struct Variant {
-    double reserve;  // share of the budget, for fragmentation
-    bool
-        places;  // everything has its place; else the arena finds one, and moves what is in the way
-  };
-  constexpr Variant kVariants[] = {{0.02, false}, {0.02, true}, {0.05, false}, {0.05, true}};
-  // The placer compares each with each.
-  constexpr int32_t kMostPlaced = 40000;
+void Foresight::make(Known& known) {
+  ++known.num_made;
   const StepProgram& program = log_.program();
-  while (known.num_tried < std::size(kVariants)) {
-    const Variant& variant = kVariants[known.num_tried++];
-    if (variant.places && log_.num_items() > kMostPlaced) continue;
-    const auto room =
-        static_cast<Bytes>(static_cast<double>(space_.budget()) * (1 - variant.reserve));
-    Scheduler scheduler(program, room);
-    if (!scheduler.run()) continue;
-    Schedule schedule = scheduler.schedule();
-    if (schedule.replay_cost >= known.best_cost) continue;
-    if (variant.places) {
-      place_stays(program, find_obstacles(program, space_, journal_.step), space_.arena().end(),
-                  schedule);
+  Schedule schedule = make_schedule(program, find_obstacles(program, space_, journal_.step),
+                                    space_.budget(), known.online_cost);
+  journal_.stats.num_schedules += !schedule.empty();
+  known.schedule = std::move(schedule);
+}
+
+// Whether the schedule makes all that is missing.
+bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
+  const Schedule& schedule = followed_->schedule;
+  const int32_t op = log_.position();
+  if (op + 1 >= static_cast<int32_t>(schedule.first_before.size())) return false;
+  auto is_made = [&](const Value* value) {
+    const int32_t item = log_.item_of(value);
+    for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
+      if (schedule.before[i].first_result < 0) continue;
+      for (size_t r = schedule.before[i].first_result; r < schedule.end_results(i); ++r) {
+        if (schedule.results[r].item == item && schedule.results[r].wanted) return true;
+      }
     }
-    known.schedule = std::move(schedule);
-    ++journal_.stats.num_schedules;
-    return true;
+    return false;
+  };
+  return std::all_of(inputs.begin(), inputs.end(),
+                     [&](const Value* value) { return value->is_resident() || is_made(value); });
+}
+
+void Foresight::expect(const Recipe& recipe) {
+  expected_ = {};
+  if (!is_following() || action_ < 0) return;
+  const Schedule& schedule = followed_->schedule;
+  const Value* value = log_.value_of(schedule.before[action_].item);
+  if (value == nullptr || value->recipe != &recipe) return;
+  expected_.begin = expected_.next = schedule.before[action_].first_result;
+  expected_.end = static_cast<int32_t>(schedule.end_results(action_));
+  for (int32_t r = expected_.begin; r < expected_.end; ++r) {
+    const Schedule::Result& result = schedule.results[r];
+    if (result.wanted) holds_[result.item] = result.outlives;
+  }
+}
+
+bool Foresight::takes(const Value* value) const {
+  if (!is_following() || expected_.begin == expected_.end) {
+    return value->storage != nullptr || wants(value);
+  }
+  const int32_t item = log_.item_of(value);
+  for (int32_t r = expected_.begin; r < expected_.end; ++r) {
+    const Schedule::Result& result = followed_->schedule.results[r];
+    if (result.item == item) return result.wanted;
   }
   return false;
 }
 
-void Foresight::expect(const Recipe& recipe) {
-  expected_.clear();
-  if (!is_following()) return;
-  for (const Value* value : recipe.outputs) {
-    if (value == nullptr || value->is_resident()) continue;
-    const Schedule::Stay* stay =
-        followed_->schedule.stay_from(log_.item_of(value), log_.position());
-    if (stay != nullptr && stay->address >= 0) expected_.push_back({value->bytes, stay->address});
-  }
-}
-
 Foresight::Places Foresight::next_places() const {
   if (!is_following()) return {};
-  const Schedule::Stay* stay = followed_->schedule.stay_from(log_.num_items(), log_.position());
-  if (stay == nullptr) return {};
-  return {stay->address, stay->other_address};
+  const Schedule& schedule = followed_->schedule;
+  const size_t item = log_.num_items();
+  if (item >= schedule.addresses.size()) return {};
+  return {schedule.addresses[item], schedule.other_addresses[item]};
 }
 
-// A replay allocates its results in any order, and temporaries too.
+// In the order in which the operator allocated when it ran first; what has no place is passed over.
 Foresight::Places Foresight::next_places_of_replay(Bytes bytes) {
-  for (Expected& expected : expected_) {
-    if (expected.bytes != bytes) continue;
-    expected.bytes = -1;
-    return {expected.address};
+  if (!is_following()) return {};
+  for (int32_t r = expected_.next; r < expected_.end; ++r) {
+    const Schedule::Result& result = followed_->schedule.results[r];
+    if (log_.program().items[result.item].bytes != bytes) continue;
+    expected_.next = r + 1;
+    return {result.address};
   }
   return {};
 }

@@ -1,7 +1,8 @@
 // Steps repeat. What one step did is noted, and once another step has done the same, a schedule is
-// made for it: what is given up after which operator, what stays though it is dead, and where
-// everything lies. It is followed while operators come as foreseen. From the first that differs on
-// the policy decides, as it does without (Rule 16): a schedule costs time if it is wrong, no bits.
+// made for it: what is given up after which operator, what is recomputed before which, what stays
+// though it is dead, and where everything lies. It is followed while operators come as foreseen.
+// From the first that differs on the policy decides, as it does without (Rule 16): a schedule costs
+// time if it is wrong, no bits.
 #pragma once
 
 #include <memory>
@@ -24,8 +25,6 @@ class Foresight {
   Foresight& operator=(const Foresight&) = delete;
 
   bool is_following() const { return followed_ != nullptr; }
-  // And everything has its place.
-  bool is_placing() const { return is_following() && followed_->schedule.has_places; }
   // Something does not fit: the schedule is of no use.
   void give_up() {
     if (!is_following()) return;
@@ -59,6 +58,27 @@ class Foresight {
   void aborted() {
     if (logging_) log_.take_back();
   }
+  // An operator is about to run whose inputs are not all there. Calls replay(value) and
+  // release(value) for what the schedule does before it, in order; nothing if the inputs are not
+  // those that are foreseen.
+  template <typename F, typename G>
+  void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
+    if (!is_following() || !brings_back(inputs)) return;
+    const Schedule& schedule = followed_->schedule;
+    const int32_t op = log_.position();
+    for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
+      const Schedule::Action& action = schedule.before[i];
+      Value* value = log_.value_of(action.item);
+      if (action.first_result < 0) {
+        holds_[action.item] = false;
+        if (value != nullptr && value->is_resident()) release(value);
+      } else if (value != nullptr && !value->is_resident()) {
+        const Replaying replaying(*this, i);
+        replay(value);
+      }
+      if (!is_following()) return;  // it did not fit
+    }
+  }
   // Calls release(value) for what the schedule gives up now, or does not want any more.
   template <typename F>
   void end_operator(F&& release) {
@@ -66,12 +86,16 @@ class Foresight {
     const bool followed = is_following();
     compare(log_.end_operator());
     if (is_following()) {
-      followed_->schedule.for_each_released(log_.position() - 1, [&](int32_t item) {
+      const Schedule& schedule = followed_->schedule;
+      const int32_t op = log_.position() - 1;
+      for (int32_t i = schedule.first_after[op]; i < schedule.first_after[op + 1]; ++i) {
+        const int32_t item = schedule.after[i];
+        holds_[item] = false;
         Value* value = log_.value_of(item);
         if (value != nullptr && value->is_resident()) release(value);
-      });
+      }
     } else if (followed) {
-      for_each_dead([&](Value* value) { release(value); });
+      for_each_dead(release);
     }
   }
   // The step is over, and the next one has begun. What is dead by now is released first.
@@ -88,10 +112,14 @@ class Foresight {
   // --- what it advises --------------------------------------------------------------------------
   // Whether a value that nobody can see is worth its bytes now.
   bool wants(const Value* value) const {
-    return is_following() && followed_->schedule.wants(log_.item_of(value), log_.position());
+    if (!is_following()) return false;
+    const int32_t item = log_.item_of(value);
+    return item >= 0 && item < static_cast<int32_t>(holds_.size()) && holds_[item];
   }
-  // A replay is about to make the outputs.
+  // The recipe is about to be replayed.
   void expect(const Recipe& recipe);
+  // Whether what a replay has made besides is worth its bytes.
+  bool takes(const Value* value) const;
   // Where what is allocated next is to lie: by the program, or by a replay. Tried in turn.
   struct Places {
     Bytes first = -1;  // -1: none
@@ -104,23 +132,41 @@ class Foresight {
   // A step that was seen, by the marks of its operators.
   struct Known {
     std::vector<uint64_t> marks;
-    Schedule schedule;   // empty: the policy decides
-    Schedule best;       // of those that were tried; empty: the policy was
-    Cost best_cost = 0;  // what was recomputed with it
-    size_t num_tried = 0;
-    bool is_settled = false;  // no other schedule is tried
-    int64_t used = 0;         // the step in which it was last met
+    Schedule schedule;     // empty: the policy decides
+    Cost online_cost = 0;  // what the policy recomputed
+    int num_made = 0;
+    int64_t used = 0;  // the step in which it was last met
   };
+  // One action of the schedule, while it is done.
+  class Replaying {
+   public:
+    Replaying(Foresight& owner, int32_t action) : owner_(owner) { owner_.action_ = action; }
+    ~Replaying() {
+      owner_.action_ = -1;
+      owner_.expected_ = {};
+    }
+    Replaying(const Replaying&) = delete;
+    Replaying& operator=(const Replaying&) = delete;
+
+   private:
+    Foresight& owner_;
+  };
+  // What the running replay allocates and has not allocated yet, in the schedule's results.
   struct Expected {
-    Bytes bytes;
-    Bytes address;
+    int32_t begin = 0;
+    int32_t next = 0;
+    int32_t end = 0;
   };
   static constexpr size_t kMostKnown = 8;
+  // How often a schedule is made anew for a step that did not go as foreseen.
+  static constexpr int kMostMade = 4;
 
   void compare(uint64_t mark);
+  void follow(Known* known);
+  bool brings_back(const std::vector<Value*>& inputs) const;
   void end_step();
   void judge(Known& known, Cost replay_cost);
-  bool make_schedule(Known& known);
+  void make(Known& known);
   Known* find_known();
   template <typename F>
   void for_each_dead(F&& f) {
@@ -138,8 +184,10 @@ class Foresight {
   std::vector<uint64_t> marks_;  // of this step
   std::vector<std::unique_ptr<Known>> known_;
   Known* followed_ = nullptr;
-  Known* tried_ = nullptr;  // what this step began to follow last
-  std::vector<Expected> expected_;
+  Known* tried_ = nullptr;   // what this step began to follow last
+  std::vector<bool> holds_;  // by item: it stays though it is dead
+  int32_t action_ = -1;      // that is being done
+  Expected expected_;
   int64_t evictions_before_ = 0;  // this step
   Cost replay_cost_before_ = 0;
 };

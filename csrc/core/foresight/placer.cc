@@ -8,33 +8,295 @@ namespace coop {
 
 namespace {
 
+// Bytes for a while.
 struct Rectangle {
-  enum class Kind : uint8_t { kLasting, kOther, kPassing };
-
   Bytes bytes = 0;
-  int32_t begin = 0;  // moments: two for each operator, before it and while it runs
+  int32_t begin = 0;  // moments
   int32_t end = 0;
-  int32_t first = -1;  // of temporaries of one operator: items that were there at the same time
-  int32_t last = -1;
+  // What an operator allocates has a number. At its last moment it is gone for what is allocated
+  // after it was freed.
+  int32_t number = -1;
+  int32_t freed = std::numeric_limits<int32_t>::max();
+  int32_t again = 0;  // it is there in moments [0, again) too: what outlives its step
   Bytes address = -1;
-  Kind kind = Kind::kOther;
 
   bool meets(const Rectangle& other) const {
+    if (begin < other.again || other.begin < again) return true;
     if (begin >= other.end || other.begin >= end) return false;
-    if (first >= 0 && other.first >= 0) return first < other.last && other.first < last;
-    return true;
+    return !is_gone_for(other) && !other.is_gone_for(*this);
   }
+  bool is_gone_for(const Rectangle& other) const {
+    return other.begin == end - 1 && other.number >= freed;
+  }
+  double lifetime() const { return end - begin; }
 };
+
+// In which order they are placed, and whether each gets the lowest room that fits, or the tightest.
+struct Order {
+  double (*weight)(const Rectangle&);
+  bool tightest;
+};
+
+constexpr Order kOrders[] = {
+    {[](const Rectangle& r) { return static_cast<double>(r.bytes); }, false},
+    {[](const Rectangle& r) { return r.lifetime(); }, true},
+    {[](const Rectangle& r) { return static_cast<double>(r.bytes) * r.bytes * r.lifetime(); },
+     false},
+    {[](const Rectangle& r) { return static_cast<double>(r.bytes) * r.lifetime(); }, false},
+    {[](const Rectangle& r) { return r.lifetime(); }, false},
+};
+
+// How often an order is tried, with what found no place before all others; and how many pairs are
+// looked at in all before that ends.
+constexpr int kMostTries = 24;
+constexpr int64_t kMostLooks = 50'000'000;
+
+constexpr StepProgram::Death kNoDeath{StepProgram::kNever, 0, 0};
 
 // A value that outlives its step lives on until its successor is made, which is about when its
 // predecessor died: one of the same size.
-int32_t take_death(std::vector<StepProgram::Death>& deaths, Bytes bytes) {
-  const auto death = std::find_if(deaths.begin(), deaths.end(),
+StepProgram::Death take_death(std::vector<StepProgram::Death>& deaths, Bytes bytes) {
+  const auto found = std::find_if(deaths.begin(), deaths.end(),
                                   [&](const StepProgram::Death& d) { return d.bytes == bytes; });
-  if (death == deaths.end()) return StepProgram::kNever;
-  const int32_t op = death->op;
-  deaths.erase(death);
-  return op;
+  if (found == deaths.end()) return kNoDeath;
+  const StepProgram::Death death = *found;
+  deaths.erase(found);
+  return death;
+}
+
+class Placer {
+ public:
+  Placer(const StepProgram& program, const Timeline& timeline,
+         const std::vector<Obstacle>& obstacles, Bytes arena_end)
+      : program_(program), timeline_(timeline), arena_end_(arena_end) {
+    for (const Obstacle& obstacle : obstacles) {
+      Rectangle& taken = fixed_.emplace_back();
+      taken.bytes = obstacle.end - obstacle.begin;
+      taken.end = timeline.death_moment(obstacle.death.op, obstacle.death.freed);
+      taken.freed = obstacle.death.freed;
+      taken.address = obstacle.begin;
+    }
+    std::sort(fixed_.begin(), fixed_.end(), is_below);
+    add_stays();
+    add_replays();
+  }
+
+  // Returns the bytes that have no place.
+  Bytes place() {
+    std::vector<Bytes> best;
+    Bytes least = std::numeric_limits<Bytes>::max();
+    for (const Order& order : kOrders) {
+      std::vector<int32_t> sorted = sort(order);
+      // What found no place comes first the next time.
+      for (int tries = 0; least > 0 && tries < kMostTries; ++tries) {
+        if (num_looks_ > kMostLooks) break;
+        const Bytes left = place(sorted, order.tightest);
+        if (left < least) {
+          least = left;
+          best.clear();
+          for (const Rectangle& rectangle : rectangles_) best.push_back(rectangle.address);
+        }
+        std::stable_partition(sorted.begin(), sorted.end(),
+                              [&](int32_t i) { return rectangles_[i].address < 0; });
+      }
+    }
+    for (size_t i = 0; i < best.size(); ++i) rectangles_[i].address = best[i];
+    return best.empty() ? 0 : least;
+  }
+
+  Schedule schedule() const;
+
+ private:
+  static bool is_below(const Rectangle& a, const Rectangle& b) { return a.address < b.address; }
+
+  void add_stays();
+  void add_replays();
+  std::vector<int32_t> sort(const Order& order) const;
+  Bytes place(const std::vector<int32_t>& sorted, bool tightest);
+  Bytes address_of(int32_t rectangle) const {
+    return rectangle < 0 ? -1 : rectangles_[rectangle].address;
+  }
+
+  const StepProgram& program_;
+  const Timeline& timeline_;
+  const Bytes arena_end_;
+  int64_t num_looks_ = 0;
+  std::vector<Rectangle> fixed_;
+  std::vector<Rectangle> rectangles_;
+  std::vector<int32_t> of_stay_;  // its rectangle; -1: none
+  std::vector<int32_t> other_;    // of what outlives its step: the place of every other step
+  // Of replays: what they allocate, and its rectangle.
+  std::vector<int32_t> first_result_;
+  std::vector<std::pair<int32_t, int32_t>> results_;
+};
+
+void Placer::add_stays() {
+  const std::vector<Timeline::Stay>& stays = timeline_.stays();
+  of_stay_.assign(stays.size(), -1);
+  other_.assign(program_.items.size(), -1);
+  std::vector<StepProgram::Death> deaths = program_.older_deaths;
+  for (size_t s = 0; s < stays.size(); ++s) {
+    const Timeline::Stay& stay = stays[s];
+    const StepProgram::Item& item = program_.items[stay.item];
+    if (item.bytes == 0 || stay.begin >= stay.end) continue;
+    if (stay.takes >= 0 && of_stay_[stay.takes] >= 0) {
+      of_stay_[s] = of_stay_[stay.takes];
+      Rectangle& whole = rectangles_[of_stay_[s]];
+      whole.end = std::max(whole.end, stay.end);
+      whole.freed = std::numeric_limits<int32_t>::max();
+    } else {
+      Rectangle next;
+      next.bytes = item.bytes;
+      next.begin = stay.begin;
+      next.end = stay.end;
+      next.number = stay.item;
+      if (!stay.replayed &&
+          stay.end == timeline_.run_moment(std::min(item.end, program_.size() - 1)) + 1)
+        next.freed = item.freed;
+      of_stay_[s] = static_cast<int32_t>(rectangles_.size());
+      rectangles_.push_back(next);
+    }
+    const bool lasts = item.end == StepProgram::kNever && stay.end == timeline_.num_moments();
+    if (!lasts) continue;
+    const StepProgram::Death death = take_death(deaths, item.bytes);
+    if (death.op == StepProgram::kNever) continue;
+    Rectangle& own = rectangles_[of_stay_[s]];
+    if (death.freed <= stay.item) {
+      own.again = timeline_.death_moment(death.op, death.freed);
+      continue;
+    }
+    // It is still there when its successor is made.
+    Rectangle other = own;
+    other.begin = 0;
+    other_[stay.item] = static_cast<int32_t>(rectangles_.size());
+    rectangles_.push_back(other);
+  }
+}
+
+void Placer::add_replays() {
+  const std::vector<Timeline::Replay>& replays = timeline_.replays();
+  const std::vector<Timeline::Stay>& stays = timeline_.stays();
+  for (size_t r = 0; r < replays.size(); ++r) {
+    first_result_.push_back(static_cast<int32_t>(results_.size()));
+    if (!replays[r].live) continue;
+    const int32_t maker = replays[r].maker;
+    const int32_t moment = timeline_.moment_of(r);
+    for (int32_t i = program_.operators[maker].first_item; i < program_.end_items(maker); ++i) {
+      const StepProgram::Item& item = program_.items[i];
+      if (item.bytes == 0 || (item.maker != maker && !program_.is_temporary(i))) continue;
+      int32_t stay = -1;
+      for (int32_t s = timeline_.first_stay(i); s < timeline_.end_stays(i); ++s) {
+        if (stays[s].begin == moment && stays[s].end > moment) stay = s;
+      }
+      if (stay >= 0) {
+        results_.emplace_back(i, of_stay_[stay]);
+        continue;
+      }
+      if (item.takes >= 0) continue;
+      Rectangle next;
+      next.bytes = item.bytes;
+      next.begin = moment;
+      next.end = moment + 1;
+      next.number = i;
+      if (program_.is_temporary(i)) next.freed = item.freed;
+      results_.emplace_back(i, static_cast<int32_t>(rectangles_.size()));
+      rectangles_.push_back(next);
+    }
+  }
+  first_result_.push_back(static_cast<int32_t>(results_.size()));
+}
+
+std::vector<int32_t> Placer::sort(const Order& order) const {
+  std::vector<double> weights;
+  for (const Rectangle& rectangle : rectangles_) weights.push_back(order.weight(rectangle));
+  std::vector<int32_t> sorted(rectangles_.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
+    if (weights[a] != weights[b]) return weights[a] > weights[b];
+    return rectangles_[a].bytes > rectangles_[b].bytes;
+  });
+  return sorted;
+}
+
+Bytes Placer::place(const std::vector<int32_t>& sorted, bool tightest) {
+  std::vector<Rectangle> placed = fixed_;  // in order of addresses
+  placed.reserve(fixed_.size() + rectangles_.size());
+  Bytes left = 0;
+  for (const int32_t index : sorted) {
+    Rectangle& next = rectangles_[index];
+    next.address = -1;
+    Bytes top = 0;
+    Bytes least = std::numeric_limits<Bytes>::max();
+    auto consider = [&](Bytes end) {
+      const Bytes room = end - top;
+      if (room < next.bytes || (tightest ? room >= least : next.address >= 0)) return;
+      next.address = top;
+      least = room;
+    };
+    for (const Rectangle& other : placed) {
+      ++num_looks_;
+      if (!other.meets(next)) continue;
+      consider(other.address);
+      if (!tightest && next.address >= 0) break;
+      top = std::max(top, other.address + other.bytes);
+    }
+    consider(arena_end_);
+    if (next.address < 0) {
+      left += next.bytes;
+      continue;
+    }
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), next, is_below), next);
+  }
+  return left;
+}
+
+Schedule Placer::schedule() const {
+  Schedule schedule;
+  const std::vector<Timeline::Stay>& stays = timeline_.stays();
+  const std::vector<Timeline::Replay>& replays = timeline_.replays();
+  const int32_t size = program_.size();
+  schedule.addresses.assign(program_.items.size(), -1);
+  schedule.other_addresses.assign(program_.items.size(), -1);
+  schedule.outlives.assign(program_.items.size(), false);
+  std::vector<std::vector<int32_t>> released(timeline_.num_moments());
+  for (size_t s = 0; s < stays.size(); ++s) {
+    const Timeline::Stay& stay = stays[s];
+    if (stay.begin >= stay.end) continue;
+    if (stay.released) released[stay.end - 1].push_back(stay.item);
+    if (stay.replayed) continue;
+    schedule.addresses[stay.item] = address_of(of_stay_[s]);
+    schedule.other_addresses[stay.item] = address_of(other_[stay.item]);
+    schedule.outlives[stay.item] = stay.outlives;
+  }
+  size_t r = 0;
+  for (int32_t op = 0; op < size; ++op) {
+    schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
+    for (; r < replays.size() && replays[r].time == op; ++r) {
+      if (!replays[r].live) continue;
+      const int32_t moment = timeline_.moment_of(r);
+      Schedule::Action action{-1, static_cast<int32_t>(schedule.results.size())};
+      for (int32_t i = first_result_[r]; i < first_result_[r + 1]; ++i) {
+        const auto& [item, rectangle] = results_[i];
+        Schedule::Result result{item, address_of(rectangle), false, false};
+        for (int32_t s = timeline_.first_stay(item); s < timeline_.end_stays(item); ++s) {
+          if (stays[s].begin != moment || !stays[s].replayed || stays[s].end <= moment) continue;
+          result.wanted = true;
+          result.outlives = stays[s].outlives;
+          action.item = item;
+        }
+        schedule.results.push_back(result);
+      }
+      schedule.before.push_back(action);
+      for (const int32_t item : released[moment]) schedule.before.push_back({item, -1});
+    }
+    schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
+    for (const int32_t item : released[timeline_.run_moment(op)]) schedule.after.push_back(item);
+  }
+  schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
+  schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
+  schedule.replay_cost = timeline_.replay_cost();
+  schedule.peak = *std::max_element(timeline_.bytes().begin(), timeline_.bytes().end());
+  return schedule;
 }
 
 }  // namespace
@@ -44,119 +306,20 @@ std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& sp
   std::vector<Obstacle> obstacles;
   space.for_each_block([&](const Block& block) {
     if (block.is_free()) return;
-    int32_t until = StepProgram::kNever;
-    if (block.value->step + 1 == step) until = take_death(deaths, block.bytes);
-    if (until == 0) return;
-    obstacles.push_back({block.offset, block.offset + block.bytes,
-                         until == StepProgram::kNever ? until : 2 * until});
+    StepProgram::Death death = kNoDeath;
+    if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
+    if (death.freed > 0 || death.op > 0) {
+      obstacles.push_back({block.offset, block.offset + block.bytes, death});
+    }
   });
   return obstacles;
 }
 
-int64_t place_stays(const StepProgram& program, const std::vector<Obstacle>& obstacles,
-                    Bytes arena_end, Schedule& schedule) {
-  const int32_t size = program.size();
-  std::vector<StepProgram::Death> deaths = program.older_deaths;
-  std::vector<int32_t> others(schedule.stays.size(), -1);
-  std::vector<Rectangle> rectangles;
-  std::vector<int32_t> rectangle_of(schedule.stays.size(), -1);
-  for (size_t i = 0; i < program.items.size(); ++i) {
-    const StepProgram::Item& item = program.items[i];
-    if (item.bytes == 0) continue;
-    for (int32_t s = schedule.first_stay[i]; s < schedule.first_stay[i + 1]; ++s) {
-      const Schedule::Stay& stay = schedule.stays[s];
-      const bool is_first = s == schedule.first_stay[i];
-      Rectangle next;
-      next.bytes = item.bytes;
-      next.begin = is_first ? 2 * item.born + 1 : 2 * stay.begin;
-      next.end = 2 * std::min(stay.end, size) + (stay.passing ? 1 : 2);
-      if (stay.passing) next.kind = Rectangle::Kind::kPassing;
-      // From then on it is a root, or the program keeps it to its end.
-      const bool is_last = s + 1 == schedule.first_stay[i + 1];
-      if (is_last && item.end == StepProgram::kNever) next.kind = Rectangle::Kind::kLasting;
-      if (is_last && item.fixed != StepProgram::kNever) next.end = 2 * std::min(item.end, size) + 1;
-      if (item.maker < 0 && item.born == item.end) {
-        next.first = static_cast<int32_t>(i);
-        next.last = item.freed;
-      }
-      if (is_first && item.takes >= 0) {
-        int32_t taken = -1;
-        for (int32_t o = schedule.first_stay[item.takes]; o < schedule.first_stay[item.takes + 1];
-             ++o) {
-          if (schedule.stays[o].begin <= item.born && item.born <= schedule.stays[o].end) taken = o;
-        }
-        if (taken >= 0 && rectangle_of[taken] >= 0) {
-          rectangle_of[s] = rectangle_of[taken];
-          Rectangle& whole = rectangles[rectangle_of[s]];
-          whole.end = std::max(whole.end, next.end);
-          continue;
-        }
-      }
-      rectangle_of[s] = static_cast<int32_t>(rectangles.size());
-      rectangles.push_back(next);
-      if (!is_last || item.end != StepProgram::kNever) continue;
-      // It is still there when its successor is made.
-      const int32_t death = take_death(deaths, item.bytes);
-      if (death == StepProgram::kNever || death <= item.born) continue;
-      next.begin = 0;
-      next.end = 2 * size;
-      others[s] = static_cast<int32_t>(rectangles.size());
-      rectangles.push_back(next);
-    }
-  }
-  std::vector<int32_t> order(rectangles.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    const Rectangle &x = rectangles[a], &y = rectangles[b];
-    // What stays for good lies at the end; what passes need not have a place.
-    if (x.kind != y.kind) return x.kind < y.kind;
-    return x.bytes != y.bytes ? x.bytes > y.bytes : x.end - x.begin > y.end - y.begin;
-  });
-  std::vector<Rectangle> placed;  // in order of addresses
-  for (const Obstacle& obstacle : obstacles) {
-    Rectangle& taken = placed.emplace_back();
-    taken.bytes = obstacle.end - obstacle.begin;
-    taken.end = obstacle.until;
-    taken.address = obstacle.begin;
-  }
-  std::sort(placed.begin(), placed.end(),
-            [](const Rectangle& a, const Rectangle& b) { return a.address < b.address; });
-  int64_t num_left = 0;
-  for (const int32_t index : order) {
-    Rectangle& next = rectangles[index];
-    Bytes top = 0;
-    Bytes best = -1;
-    Bytes best_room = std::numeric_limits<Bytes>::max();
-    auto consider = [&](Bytes end) {
-      const Bytes room = end - top;
-      const bool lowest = next.kind == Rectangle::Kind::kLasting && best >= 0;
-      if (room >= next.bytes && room < best_room && !lowest) {
-        best = top;
-        best_room = room;
-      }
-    };
-    for (const Rectangle& other : placed) {
-      if (!other.meets(next)) continue;
-      consider(other.address);
-      top = std::max(top, other.address + other.bytes);
-    }
-    consider(arena_end);
-    if (best < 0) {
-      num_left += next.kind != Rectangle::Kind::kPassing;
-      continue;
-    }
-    next.address = best;
-    placed.insert(std::upper_bound(
-                      placed.begin(), placed.end(), next,
-                      [](const Rectangle& a, const Rectangle& b) { return a.address < b.address; }),
-                  next);
-  }
-  schedule.has_places = true;
-  for (size_t s = 0; s < schedule.stays.size(); ++s) {
-    if (rectangle_of[s] >= 0) schedule.stays[s].address = rectangles[rectangle_of[s]].address;
-    if (others[s] >= 0) schedule.stays[s].other_address = rectangles[others[s]].address;
-  }
-  return num_left;
+Schedule place(const StepProgram& program, const Timeline& timeline,
+               const std::vector<Obstacle>& obstacles, Bytes arena_end, Bytes* unplaced) {
+  Placer placer(program, timeline, obstacles, arena_end);
+  *unplaced = placer.place();
+  return placer.schedule();
 }
 
 }  // namespace coop

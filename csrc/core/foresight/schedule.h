@@ -1,5 +1,5 @@
-// Decisions for one step program: what is given up after which operator, and until when what is
-// dead, or was made by a replay, stays.
+// Decisions for one step program, as they are followed: before an operator, what is recomputed in
+// which order; after it, what is given up; and where everything lies.
 #pragma once
 
 #include <cstdint>
@@ -10,44 +10,37 @@
 namespace coop {
 
 struct Schedule {
-  // One stay in memory: made, or made again, at operator `begin`; given up after `end`.
-  struct Stay {
-    int32_t begin;
-    int32_t end;
-    Bytes address = -1;        // -1: anywhere
-    Bytes other_address = -1;  // where it lies in every other step, if it outlives its own
-    bool passing = false;
+  // What a replay allocates, in order.
+  struct Result {
+    int32_t item;
+    Bytes address;  // -1: anywhere
+    bool wanted;    // else it is of no use then
+    bool outlives;  // its storage, so it is to be kept though it is dead
+  };
+  struct Action {
+    int32_t item;
+    int32_t first_result;  // of a replay that makes the item, in `results`; -1: it is given up
   };
 
-  std::vector<int32_t> first_stay;     // by item, and one more
-  std::vector<Stay> stays;             // in order
-  std::vector<int32_t> first_release;  // by operator, and one more
-  std::vector<int32_t> releases;       // items given up after that operator
-  bool has_places = false;
-  Cost replay_cost = 0;  // as foreseen
+  std::vector<int32_t> first_before;  // by operator, and one more: in `before`
+  std::vector<Action> before;
+  std::vector<Result> results;
+  std::vector<int32_t> first_after;  // by operator, and one more: in `after`
+  std::vector<int32_t> after;        // items that are given up
+  // By item, of what the program makes.
+  std::vector<Bytes> addresses;
+  std::vector<Bytes> other_addresses;  // where it lies in every other step, if it outlives its own
+  std::vector<bool> outlives;          // its storage
+  Cost replay_cost = 0;
   Bytes peak = 0;
 
-  bool empty() const { return first_stay.empty(); }
-  template <typename F>
-  void for_each_released(int32_t op, F&& f) const {
-    for (int32_t i = first_release[op]; i < first_release[op + 1]; ++i) f(releases[i]);
-  }
-  // The stay that begins with the operator; null: none does.
-  const Stay* stay_from(int32_t item, int32_t op) const {
-    if (item < 0 || item + 1 >= static_cast<int32_t>(first_stay.size())) return nullptr;
-    for (int32_t i = first_stay[item]; i < first_stay[item + 1]; ++i) {
-      if (stays[i].begin == op) return &stays[i];
+  bool empty() const { return first_before.empty(); }
+  // Of a replay, by its number in `before`.
+  size_t end_results(size_t action) const {
+    for (size_t next = action + 1; next < before.size(); ++next) {
+      if (before[next].first_result >= 0) return before[next].first_result;
     }
-    return nullptr;
-  }
-  // Whether it is wanted in memory while operator `op` runs, or before it does.
-  bool wants(int32_t item, int32_t op) const {
-    if (item < 0 || item + 1 >= static_cast<int32_t>(first_stay.size())) return false;
-    for (int32_t i = first_stay[item]; i < first_stay[item + 1]; ++i) {
-      if (stays[i].begin > op) return false;
-      if (stays[i].end >= op) return !stays[i].passing;
-    }
-    return false;
+    return results.size();
   }
 };
 

@@ -12,6 +12,8 @@ namespace {
 constexpr double kNear = 0.005;
 // Dead values that are looked at, whether to keep one instead of another value.
 constexpr size_t kMostAncestors = 12;
+// Estimates are good for so many operators that need the most memory, by the size of the step.
+constexpr int32_t kItemsAPeak = 500;
 
 // Every operator is two moments: while its inputs are brought back, and while it runs.
 int32_t begin(int32_t op) { return op > (1 << 30) ? op : 2 * op; }
@@ -20,10 +22,10 @@ int32_t end_of(const StepProgram::Item& item) { return begin(item.end); }
 
 }  // namespace
 
-Scheduler::Scheduler(const StepProgram& program, Bytes room)
+Scheduler::Scheduler(const StepProgram& program)
     : program_(program),
-      room_(room),
       near_(static_cast<int32_t>(std::ceil(kNear * program.size()))),
+      most_peaks_(1 + program.num_items() / kItemsAPeak),
       profile_(2 * program.size()),
       needs_(program.items.size()),
       passing_(program.size(), 0),
@@ -36,7 +38,7 @@ Scheduler::Scheduler(const StepProgram& program, Bytes room)
   for (int32_t op = 0; op < size; ++op) {
     profile_.add(running(op), begin(op + 1), program.operators[op].temporary);
     program.for_each_use(op, [&](int32_t item) {
-      std::vector<Need>& needs = needs_[item];
+      Needs& needs = needs_[item];
       if (program.items[item].born < op && (needs.empty() || needs.back().time < op)) {
         needs.push_back({op, true});
       }
@@ -44,8 +46,9 @@ Scheduler::Scheduler(const StepProgram& program, Bytes room)
   }
   for (size_t i = 0; i < program.items.size(); ++i) {
     const StepProgram::Item& item = program.items[i];
-    std::vector<Need>& needs = needs_[i];
+    Needs& needs = needs_[i];
     if (item.maker < 0) {
+      needs.clear();
       profile_.add(running(item.born), end_of(item), item.bytes);
       continue;
     }
@@ -62,38 +65,76 @@ Scheduler::Scheduler(const StepProgram& program, Bytes room)
   }
 }
 
-size_t Scheduler::need_before(int32_t item, int32_t time) const {
-  const std::vector<Need>& needs = needs_[item];
-  auto after = std::upper_bound(needs.begin(), needs.end(), time,
-                                [](int32_t t, const Need& need) { return t < need.time; });
-  return after == needs.begin() ? 0 : after - needs.begin() - 1;
+void Scheduler::update(const Timeline& timeline) {
+  needs_ = timeline.needs();
+  profile_ = Profile(2 * program_.size());
+  for (int32_t op = 0; op < program_.size(); ++op) {
+    const Bytes before = timeline.bytes_before(op);
+    profile_.add(begin(op), running(op), before);
+    profile_.add(running(op), begin(op + 1), timeline.bytes_running(op));
+    passing_[op] = 0;
+  }
+  for (const Timeline::Stay& stay : timeline.stays()) {
+    if (!stay.replayed || stay.begin == stay.end) continue;
+    const Needs& needs = needs_[stay.item];
+    const Need& need = needs[need_before(needs, stay.time)];
+    if (need.passing) passing_[stay.time] += program_.items[stay.item].bytes;
+  }
+}
+
+bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
+  Profile profile(timeline.num_moments());
+  const std::vector<Bytes>& bytes = timeline.bytes();
+  for (int32_t m = 0; m < timeline.num_moments(); ++m) profile.add(m, m + 1, bytes[m]);
+  const std::vector<Timeline::Stay>& stays = timeline.stays();
+  std::vector<std::pair<double, int32_t>> candidates;
+  for (size_t s = 0; s < stays.size(); ++s) {
+    const Timeline::Stay& stay = stays[s];
+    if (!stay.replayed || stay.begin == stay.end) continue;
+    const int32_t maker = program_.items[stay.item].maker;
+    candidates.emplace_back(-program_.operators[maker].cost, static_cast<int32_t>(s));
+  }
+  std::sort(candidates.begin(), candidates.end());
+  bool changed = false;
+  for (const auto& [price, s] : candidates) {
+    const Timeline::Stay& stay = stays[s];
+    const Timeline::Stay& before = stays[s - 1];
+    if (!can_stay(stay.item, before.time, stay.time)) continue;
+    const Bytes size = program_.items[stay.item].bytes;
+    const int32_t begin = std::max(before.end, before.begin + 1);
+    if (profile.most(begin, stay.begin) + size > room) continue;
+    profile.add(begin, stay.begin, size);
+    Needs& needs = needs_[stay.item];
+    needs[need_before(needs, stay.time)].kept = true;
+    changed = true;
+  }
+  return changed;
 }
 
 bool Scheduler::is_there(int32_t item, int32_t time) const {
   const StepProgram::Item& info = program_.items[item];
   if (info.maker < 0 || time >= info.fixed) return true;
-  const std::vector<Need>& needs = needs_[item];
-  const size_t i = need_before(item, time);
+  const Needs& needs = needs_[item];
+  const size_t i = need_before(needs_[item], time);
   return needs[i].time == time || (i + 1 < needs.size() && needs[i + 1].kept);
 }
 
-// A stay can be made longer, but for the first one of what was written in place.
-bool Scheduler::can_stay(int32_t item, size_t need) const {
-  if (!program_.items[item].overwritten) return true;
-  const std::vector<Need>& needs = needs_[item];
-  while (need > 0 && needs[need].kept) --need;
-  return need > 0;
+// What is written in place is gone then, whoever wants it.
+bool Scheduler::can_stay(int32_t item, int32_t from, int32_t to) const {
+  const StepProgram::Item& info = program_.items[item];
+  return !info.overwritten || from > info.end || to <= info.end;
 }
 
 bool Scheduler::is_near(int32_t item, int32_t time) const {
-  const std::vector<Need>& needs = needs_[item];
-  const size_t i = need_before(item, time);
-  if (can_bridge(item, needs[i].time, time) && can_stay(item, i)) return true;
-  return i + 1 < needs.size() && can_bridge(item, time, needs[i + 1].time);
+  const Needs& needs = needs_[item];
+  const size_t i = need_before(needs_[item], time);
+  return can_bridge(item, needs[i].time, time) ||
+         (i + 1 < needs.size() && can_bridge(item, time, needs[i + 1].time));
 }
 
 // Whether it can stay from one time to another at no other's expense.
 bool Scheduler::can_bridge(int32_t item, int32_t from, int32_t to) const {
+  if (!can_stay(item, from, to)) return false;
   return to - from <= near_ ||
          profile_.most(begin(from + 1), begin(to)) + program_.items[item].bytes <= room_;
 }
@@ -118,23 +159,23 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
   return cost;
 }
 
+// Of the gap in which the operator runs. It may have become shorter since it was found.
 bool Scheduler::set_price(Gap& gap, int32_t op) {
-  const std::vector<Need>& needs = needs_[gap.item];
-  const size_t i = need_before(gap.item, gap.time);
-  if (needs[i].time != gap.time || !needs[i].kept || i == 0) return false;
-  const Need& before = needs[i - 1];
-  if (before.time > op || (before.time == op && !is_passable(before)) || gap.time <= op)
-    return false;
+  const Needs& needs = needs_[gap.item];
+  const size_t before = need_before(needs, op);
+  const size_t i = before + 1;
+  if (needs[before].time > op || i == needs.size() || !needs[i].kept) return false;
+  if (needs[before].time == op && !is_passable(needs[before])) return false;
+  gap.time = needs[i].time;
+  if (gap.time >= program_.size()) return false;  // the next step's
   const Bytes bytes = program_.items[gap.item].bytes;
   needs_[gap.item][i].kept = false;
-  // It is there only once it has been made again.
-  needs_[gap.item][i].time = gap.time;
   const Cost cost = closure_cost(gap.item, gap.time, -1, /*collect=*/true);
   gap.price = cost / static_cast<double>(bytes);
   gap.instead = -1;
   for (const int32_t ancestor : ancestors_) {
-    const size_t last = need_before(ancestor, gap.time);
-    if (!can_stay(ancestor, last)) continue;
+    const size_t last = need_before(needs_[ancestor], gap.time);
+    if (!can_stay(ancestor, needs_[ancestor][last].time, gap.time)) continue;
     const bool covers = needs_[ancestor][last].time < op;
     const Bytes freed = bytes - (covers ? program_.items[ancestor].bytes : 0);
     if (freed <= 0) continue;
@@ -151,15 +192,10 @@ bool Scheduler::set_price(Gap& gap, int32_t op) {
 
 void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   gaps.clear();
-  for (size_t item = 0; item < program_.items.size(); ++item) {
+  for (int32_t item = 0; item < program_.num_items(); ++item) {
     const StepProgram::Item& info = program_.items[item];
     if (info.maker < 0 || info.bytes == 0 || info.in_backward || info.born >= op) continue;
-    const std::vector<Need>& needs = needs_[item];
-    const size_t i = need_before(static_cast<int32_t>(item), op);
-    if (i + 1 == needs.size() || !needs[i + 1].kept) continue;
-    if (needs[i].time == op && !is_passable(needs[i])) continue;
-    Gap gap{0, static_cast<int32_t>(item), needs[i + 1].time, -1};
-    if (gap.time >= program_.size()) continue;  // the next step's
+    Gap gap{0, item, 0, -1};
     if (set_price(gap, op)) gaps.push_back(gap);
   }
 }
@@ -179,12 +215,19 @@ void Scheduler::set_passing(int32_t time, Bytes bytes) {
 
 // At `time` it has to be there.
 void Scheduler::require(int32_t item, int32_t time, bool keep) {
-  if (is_there(item, time)) return;
-  std::vector<Need>& needs = needs_[item];
-  const Bytes bytes = program_.items[item].bytes;
-  const size_t i = need_before(item, time);
+  const StepProgram::Item& info = program_.items[item];
+  if (info.maker < 0 || time >= info.fixed) return;
+  Needs& needs = needs_[item];
+  const Bytes bytes = info.bytes;
+  const size_t i = need_before(needs, time);
+  if (needs[i].time == time) return;
+  if (i + 1 < needs.size() && needs[i + 1].kept) {
+    // It is there, and has to be from now on.
+    needs.insert(needs.begin() + i + 1, {time, true, false, true});
+    return;
+  }
   const int32_t before = needs[i].time;
-  if (keep || (can_bridge(item, before, time) && can_stay(item, i))) {
+  if (keep || can_bridge(item, before, time)) {
     settle(item, i);
     needs.insert(needs.begin() + i + 1, {time, true, false, true});
     profile_.add(begin(before + 1), begin(time + 1), bytes);
@@ -208,8 +251,8 @@ void Scheduler::make_again(int32_t item, int32_t time, int32_t kept) {
     program_.for_each_source(program_.items[made].maker, [&](int32_t source) {
       require(source, time, source == kept);
       if (program_.items[source].maker < 0) return;
-      const std::vector<Need>& needs = needs_[source];
-      const Need& need = needs[need_before(source, time)];
+      const Needs& needs = needs_[source];
+      const Need& need = needs[need_before(needs_[source], time)];
       if (need.time == time && need.passing) passing += program_.items[source].bytes;
     });
     set_passing(time, passing);
@@ -217,8 +260,8 @@ void Scheduler::make_again(int32_t item, int32_t time, int32_t kept) {
 }
 
 void Scheduler::give_up(const Gap& gap) {
-  std::vector<Need>& needs = needs_[gap.item];
-  const size_t i = need_before(gap.item, gap.time);
+  Needs& needs = needs_[gap.item];
+  const size_t i = need_before(needs_[gap.item], gap.time);
   needs[i].kept = false;
   Need& before = needs[i - 1];
   const bool passes = is_passable(before) && !before.passing;
@@ -228,17 +271,17 @@ void Scheduler::give_up(const Gap& gap) {
   make_again(gap.item, gap.time, gap.instead);
 }
 
-bool Scheduler::run() {
+bool Scheduler::fit(Bytes room) {
+  room_ = room;
   std::vector<Gap> gaps;
   auto later = [](const Gap& a, const Gap& b) { return a.price > b.price; };
-  int64_t patience = 20 * static_cast<int64_t>(program_.items.size()) + 1000;
-  while (profile_.most() > room_) {
+  for (int32_t peak = 0; peak < most_peaks_ && profile_.most() > room_; ++peak) {
     const int32_t moment = profile_.where_most();
     const int32_t op = moment / 2;
     find_gaps(op, gaps);
     std::make_heap(gaps.begin(), gaps.end(), later);
     while (profile_.at(moment) > room_) {
-      if (gaps.empty() || --patience < 0) return false;
+      if (gaps.empty()) return false;
       std::pop_heap(gaps.begin(), gaps.end(), later);
       Gap gap = gaps.back();
       gaps.pop_back();
@@ -250,51 +293,13 @@ bool Scheduler::run() {
       }
       give_up(gap);
       if (gap.instead < 0) continue;
-      Gap kept{0, gap.instead, gap.time, -1};
+      Gap kept{0, gap.instead, 0, -1};
       if (program_.items[kept.item].in_backward || !set_price(kept, op)) continue;
       gaps.push_back(kept);
       std::push_heap(gaps.begin(), gaps.end(), later);
     }
   }
   return true;
-}
-
-Schedule Scheduler::schedule() const {
-  Schedule schedule;
-  const int32_t size = program_.size();
-  std::vector<std::vector<int32_t>> releases(size);
-  std::vector<std::pair<int32_t, int32_t>> replays;  // operator and time
-  for (size_t item = 0; item < needs_.size(); ++item) {
-    schedule.first_stay.push_back(static_cast<int32_t>(schedule.stays.size()));
-    const StepProgram::Item& info = program_.items[item];
-    const std::vector<Need>& needs = needs_[item];
-    if (info.maker < 0)
-      schedule.stays.push_back(
-          {info.born, std::min(info.end == info.born ? info.born : info.end - 1, size)});
-    for (size_t i = 0; i < needs.size() && info.maker >= 0;) {
-      size_t last = i;
-      while (last + 1 < needs.size() && needs[last + 1].kept) ++last;
-      const int32_t end = needs[last].time;
-      schedule.stays.push_back({needs[i].time, end, -1, -1, needs[i].passing});
-      if (i > 0) replays.emplace_back(info.maker, needs[i].time);
-      // What dies there anyway, or is fixed from then on, need not be given up.
-      if (end < size && end + 1 != info.end && end < info.fixed) {
-        releases[end].push_back(static_cast<int32_t>(item));
-      }
-      i = last + 1;
-    }
-  }
-  schedule.first_stay.push_back(static_cast<int32_t>(schedule.stays.size()));
-  for (const std::vector<int32_t>& list : releases) {
-    schedule.first_release.push_back(static_cast<int32_t>(schedule.releases.size()));
-    schedule.releases.insert(schedule.releases.end(), list.begin(), list.end());
-  }
-  schedule.first_release.push_back(static_cast<int32_t>(schedule.releases.size()));
-  std::sort(replays.begin(), replays.end());
-  replays.erase(std::unique(replays.begin(), replays.end()), replays.end());
-  for (const auto& [op, time] : replays) schedule.replay_cost += program_.operators[op].cost;
-  schedule.peak = profile_.most();
-  return schedule;
 }
 
 }  // namespace coop

@@ -1,5 +1,5 @@
-// Makes a schedule for a step program and a budget. It begins with everything kept from its first
-// use to its last. At the operator that needs the most memory it gives up what costs least for each
+// Chooses what of a step program is recomputed. It begins with everything kept from its first use
+// to its last. At the operator that needs the most memory it gives up what costs least for each
 // byte, until everything fits. What is recomputed needs what it is made from at that time: those
 // needs are uses like the program's own. A dead value may be kept for them, where that is cheaper
 // than to recompute it.
@@ -8,29 +8,26 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/foresight/needs.h"
 #include "core/foresight/profile.h"
-#include "core/foresight/schedule.h"
 #include "core/foresight/step_program.h"
+#include "core/foresight/timeline.h"
 
 namespace coop {
 
 class Scheduler {
  public:
-  Scheduler(const StepProgram& program, Bytes room);
+  explicit Scheduler(const StepProgram& program);
 
-  // False: it does not fit.
-  bool run();
-  Schedule schedule() const;
+  // Gives up what it must until about everything fits. False: it does not.
+  bool fit(Bytes room);
+  const std::vector<Needs>& needs() const { return needs_; }
+  // What the needs mean exactly. While it gives up, it only estimates that.
+  void update(const Timeline& timeline);
+  // Keeps what there is room for after all; dearest first. False: nothing.
+  bool keep_what_fits(const Timeline& timeline, Bytes room);
 
  private:
-  // A time at which an item has to be in memory. Kept: it has been since the need before; else it
-  // is made, or made again, for this one.
-  struct Need {
-    int32_t time;
-    bool kept;
-    bool passing = false;  // only for what is made from it then: its bytes are those of a replay
-    bool derived = false;  // not of the program: for what is recomputed then
-  };
   static bool is_passable(const Need& need) { return need.derived && !need.kept; }
   // A need that is not to be kept any more.
   struct Gap {
@@ -40,11 +37,10 @@ class Scheduler {
     int32_t instead;  // an ancestor that is kept; -1: none
   };
 
-  size_t need_before(int32_t item, int32_t time) const;  // the last one that is not after
   bool is_there(int32_t item, int32_t time) const;
   bool is_near(int32_t item, int32_t time) const;
   bool can_bridge(int32_t item, int32_t from, int32_t to) const;
-  bool can_stay(int32_t item, size_t need) const;
+  bool can_stay(int32_t item, int32_t from, int32_t to) const;
   void find_gaps(int32_t op, std::vector<Gap>& gaps);
   bool set_price(Gap& gap, int32_t op);
   Cost closure_cost(int32_t item, int32_t time, int32_t kept, bool collect);
@@ -55,12 +51,13 @@ class Scheduler {
   void set_passing(int32_t time, Bytes bytes);
 
   const StepProgram& program_;
-  const Bytes room_;
+  Bytes room_ = 0;
   const int32_t near_;
+  const int32_t most_peaks_;
   Profile profile_;
-  std::vector<std::vector<Need>> needs_;  // by item, in order
-  std::vector<Bytes> passing_;            // by operator: the most that a replay for it needs
-  std::vector<int32_t> ancestors_;        // of the last closure, the nearest ones
+  std::vector<Needs> needs_;        // by item
+  std::vector<Bytes> passing_;      // by operator: the most that a replay for it needs
+  std::vector<int32_t> ancestors_;  // of the last closure, the nearest ones
   std::vector<int32_t> queue_;
   std::vector<int64_t> op_mark_;
   int64_t round_ = 0;

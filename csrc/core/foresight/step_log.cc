@@ -1,6 +1,7 @@
 #include "core/foresight/step_log.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace coop {
 
@@ -19,6 +20,7 @@ void StepLog::begin() {
   values_.clear();
   running_ = {};
   mark_ = 0;
+  first_item_ = 0;
   allocated_ = most_allocated_ = 0;
 }
 
@@ -48,7 +50,7 @@ void StepLog::ended(Value* value) {
     // A root may die first, and be destroyed when no recipe reads it any more.
     if (value->step >= journal_.step || !space_.has(value) || value->item == kEnded) return;
     value->item = kEnded;
-    program_.older_deaths.push_back({position(), value->bytes});
+    program_.older_deaths.push_back({position(), num_items(), value->bytes});
     return;
   }
   StepProgram::Item& item = program_.items[index];
@@ -103,6 +105,7 @@ void StepLog::made(Value* value, const Recipe* recipe) {
 
 uint64_t StepLog::end_operator() {
   running_.temporary = std::max<Bytes>(running_.temporary + most_allocated_, 0);
+  running_.first_item = std::exchange(first_item_, num_items());
   allocated_ = most_allocated_ = 0;
   program_.operators.push_back(running_);
   return mark_;

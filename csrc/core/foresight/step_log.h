@@ -63,8 +63,9 @@ class StepLog {
   StepProgram program_;
   std::vector<Reference> values_;  // by item
   StepProgram::Operator running_;
-  uint64_t mark_ = 0;    // of the operators so far
-  Bytes allocated_ = 0;  // since the last operator ended
+  uint64_t mark_ = 0;       // of the operators so far
+  int32_t first_item_ = 0;  // of the running operator
+  Bytes allocated_ = 0;     // since the last operator ended
   Bytes most_allocated_ = 0;
 };
 

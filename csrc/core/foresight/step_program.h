@@ -19,6 +19,7 @@ struct StepProgram {
     Bytes temporary = 0;       // the most bytes besides those of its results
     int32_t first_use = 0;     // in `uses`, up to the next operator's
     int32_t first_source = 0;  // in `sources`
+    int32_t first_item = 0;    // in `items`: those that it made
   };
 
   // A value that the step made, by order of creation. It lies in memory in operators [born, end).
@@ -29,7 +30,7 @@ struct StepProgram {
     int32_t fixed = kNever;    // the operator from which on it cannot leave
     int32_t maker = -1;        // the operator that can make it again; -1: none
     int32_t takes = -1;        // the version whose memory it took
-    int32_t freed = -1;        // of a temporary: how many items there were when it was freed
+    int32_t freed = -1;        // how many items there were when it died
     bool overwritten = false;  // its memory went to the next version
     bool in_backward = false;
   };
@@ -37,6 +38,7 @@ struct StepProgram {
   // A value of an earlier step that died before the operator.
   struct Death {
     int32_t op;
+    int32_t freed;  // how many items there were
     Bytes bytes;
   };
 
@@ -48,6 +50,14 @@ struct StepProgram {
   Bytes base = 0;                // held when the step began
 
   int32_t size() const { return static_cast<int32_t>(operators.size()); }
+  int32_t num_items() const { return static_cast<int32_t>(items.size()); }
+  int32_t end_items(int32_t op) const {
+    return op + 1 < size() ? operators[op + 1].first_item : num_items();
+  }
+  // Its own memory, while an operator runs.
+  bool is_temporary(int32_t item) const {
+    return items[item].maker < 0 && items[item].end == items[item].born;
+  }
   template <typename F>
   void for_each_use(int32_t op, F&& f) const {
     for_each(uses, &Operator::first_use, op, f);

@@ -1,7 +1,7 @@
 // The evicted neighbourhood of a value: the evicted values that would have to be recomputed with
 // it, or because of it. Kept as disjoint sets (union-find) of connected evicted values with the sum
 // of their costs, as in DTR's h_eq. Leaving a set subtracts the cost but does not split it: the sum
-// is an over-estimate after that (docs/architecture.md has the measured difference).
+// is an over-estimate after that (docs/results/2026-11-18-core.md has the measured difference).
 #pragma once
 
 #include <cstdint>

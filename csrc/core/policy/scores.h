@@ -8,6 +8,21 @@
 //   an evicted value has a node in a set, or is pending to join one, or is untracked (made in a
 //   backward pass: it is recomputed in the last resort only; or saved: it comes back by itself), so
 //   that no score counts it
+//
+// Note [Scores]
+// score(block) = cost / staleness in fixed point (2^32, ratio clamped to 2^20), so a window's sum
+// is exact and ties repeat. Staleness is in nanoseconds of operator cost since the last use. cost =
+// the recipe's own + the cost of the distinct sets of evicted values adjacent to it; or what a copy
+// in main memory costs there and back, where that is less.
+//
+// An evicted value joins its set before the next search: many are gone by then, and a set that they
+// had held together would not come apart. A value that is dead and unneeded counts for what was
+// made from it; for what it is made from it does not, if it is far more expensive per byte and
+// there are few such (decision 0004, 7).
+//
+// Every value lists the sets adjacent to it. A set that changes is listed, and before the next
+// search the costs of what is adjacent to such sets are summed anew; all costs in one pass, where
+// nearly all sets change.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,10 @@
-// What the core is told, as typed entries. Traces are made of them: they are read from JSON lines
-// (coop/trace.py), applied by the simulator, and written by the engine's recorder.
+// What the core is told, as typed entries. The engine's recorder makes them, coop/trace reads them
+// from JSON lines; the simulator applies them, JsonLines writes them.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,7 @@ struct MemoryStep {
 
 // An operator: what it reads, makes and writes, by numbers of storages, and what it costs.
 struct OperatorEntry {
-  int32_t op = 0;  // number of its name
+  int32_t op = 0;  // number of its name, in a trace
   Cost cost = 0;
   Side side = Side::kRight;
   bool replayable = true;
@@ -66,6 +67,23 @@ struct OperatorEntry {
   std::vector<int32_t> make_roots;  // indices of writes, then overwrites, that are made roots first
   std::vector<MemoryStep> memory;   // empty: the outputs in order
   std::vector<std::pair<int64_t, Bytes>> roots;  // made for others: storages and sizes
+
+  // What `keep_old` is where nothing else is known.
+  bool usually_keeps_old() const { return !outputs.empty() && replayable; }
+};
+
+// As docs/trace-format.md calls them; null: there is none of that number.
+const char* name_of(EntryKind kind);
+const char* name_of(MemoryStep::Kind kind);
+
+// Whoever is told of entries as they are made. Sizes are as the core is asked for them.
+class EntrySink {
+ public:
+  virtual ~EntrySink() = default;
+  virtual void add(const Entry& entry) = 0;  // any but an operator
+  // `source` is the line of the user's program; empty: not known.
+  virtual void add(const OperatorEntry& entry, const std::string& name,
+                   const std::string& source) = 0;
 };
 
 struct Trace {

@@ -133,11 +133,15 @@ void Space::pend(Value* value, std::unique_ptr<Fence> fence) {
 
 std::vector<Value*> Space::take_passed(bool wait) {
   std::vector<Value*> passed;
-  std::erase_if(pending_, [&](const Pending& pending) {
-    if (!pending.fence->passed(wait)) return false;
-    passed.push_back(pending.value);
-    return true;
-  });
+  // A fence may throw: those that were not asked yet stay as they are.
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    if (!it->fence->passed(wait)) {
+      ++it;
+      continue;
+    }
+    passed.push_back(it->value);
+    it = pending_.erase(it);
+  }
   return passed;
 }
 

@@ -185,11 +185,11 @@ class Program {
         core.evict_all();
         break;
       case 20:
-        core.fail_placement(1 + input_.below(6));
+        core.faults.fail_placement(1 + input_.below(6));
         break;
       case 21:
-        core.fail_placement(0);
-        core.fail_copy(input_.below(4));
+        core.faults.fail_placement(0);
+        core.faults.fail_copy(input_.below(4));
         break;
       case 22:
         core.end_step(/*boundary=*/false);
@@ -247,7 +247,7 @@ class Program {
   // As the engine does it: every tensor is given back, with room for one more budget.
   void leave() {
     coop::Core& core = simulator_.core();
-    core.fail_placement(0);
+    core.faults.fail_placement(0);
     core.grow(core.config().budget);
     for (const auto& [id, live] : live_) {
       if (!apply(Kind::kMaterialize, id)) continue;

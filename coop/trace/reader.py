@@ -1,46 +1,24 @@
-"""Traces: what a program did to memory, as JSON lines. The format is docs/trace-format.md.
-
-`read_trace` checks a file completely and hands it to the native side; `TraceWriter` writes one,
-`coop.record` writes what a program does.
-"""
+"""Reads traces, and checks everything that docs/trace-format.md says of them."""
 
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from coop._native import _C
-from coop.files import write_whole
-from coop.profiles import Profile
 from coop.sizes import LARGEST_BYTES
 
-__all__ = [
-    "VERSION",
-    "Header",
-    "MemoryStep",
-    "Side",
-    "Trace",
-    "TraceError",
-    "TraceWriter",
-    "read_trace",
-    "write_recorded",
-]
+from .types import FORMAT, VERSION, Header, Trace, TraceError, is_compressed
 
-VERSION: Final = 2
-_FORMAT: Final = "coop-trace"
+__all__ = ["read_trace"]
+
 # Whole nanoseconds are kept in a double by the native side: exact up to 2**53.
 _LARGEST: Final = 2**50
 _LARGEST_FLOPS: Final = 10**21
 _ID: Final = "a storage's id"
-
-Side: TypeAlias = Literal["left", "right"]
-# ("output", index of the output), ("temporary", its bytes), ("free", index of the temporary)
-MemoryStep: TypeAlias = tuple[Literal["output", "temporary", "free"], int]
 
 _MEMORY_KINDS: Final = _C.memory_kinds()
 _OPERATOR_KEYS: Final = frozenset(
@@ -53,63 +31,6 @@ _OPERATOR_KEYS: Final = frozenset(
 _KINDS: Final = _C.entry_kinds()
 # Entries that name one living storage and nothing else.
 _MARKS: Final = ("evict", "materialize", "make_root", "expose", "unseen_write", "leaf")
-
-
-class TraceError(ValueError):
-    """A trace that cannot be read; names the file and, where there is one, the line."""
-
-    def __init__(self, path: str | Path, line: int, message: str) -> None:
-        """`line` counts from 1; 0 when no line is to blame."""
-        super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}")
-        self.path = str(path)
-        self.line = line
-        self.message = message
-
-
-@dataclass(frozen=True)
-class Header:
-    """What is known of all entries of a trace; every field may be missing from a file."""
-
-    comment: str = ""
-    device: str = ""  # where it ran
-    alignment: int = 64  # of the blocks there, in bytes
-    header_bytes: int = 0  # that the engine puts before every block there
-    estimated: bool = False  # recorded without the hardware: temporaries are estimates
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A checked trace."""
-
-    path: str
-    header: Header
-    native: "_C.Trace"
-    op_names: list[str]  # by operator number
-    entry_ops: list[int]  # by entry: its operator number, -1 for other entries
-    sources: dict[int, str]  # by entry: the line of the user's code, where it is known
-    is_priceable: bool  # every operator says what it computes and moves: `priced` works
-
-    @property
-    def num_operators(self) -> int:
-        return sum(op >= 0 for op in self.entry_ops)
-
-    def describe(self, entry: int) -> str:
-        """What entry number `entry` is, for messages."""
-        op = self.entry_ops[entry]
-        if op < 0:
-            return "a root"
-        source = self.sources.get(entry)
-        return f"{self.op_names[op]} ({source})" if source else self.op_names[op]
-
-    def priced(self, profile: Profile) -> "Trace":
-        """The same trace with the costs that its operators would have on another device."""
-        if not self.is_priceable:
-            raise ValueError(
-                f"{self.path} does not say what its operators compute and move (flops, "
-                "moved_bytes), so it has no price on another device: record it with coop.record"
-            )
-        native = self.native.priced(_C.DeviceProfile(**asdict(profile)))
-        return replace(self, native=native)
 
 
 class _Bad(Exception):
@@ -169,8 +90,8 @@ class _Reader:
     in_step: bool = False
 
     def read_header(self, data: dict[str, Any]) -> None:
-        if data.get("format") != _FORMAT:
-            raise _Bad(f'the first line must be the header, with "format": "{_FORMAT}"')
+        if data.get("format") != FORMAT:
+            raise _Bad(f'the first line must be the header, with "format": "{FORMAT}"')
         version = data.get("version")
         if type(version) is not int or version != VERSION:
             raise _Bad(f"version {_shown(version)} is not supported, only {VERSION}")
@@ -424,127 +345,6 @@ def _check_text(data: Any) -> None:
 
 
 def _open(path: str | Path) -> io.TextIOBase:
-    if _is_gzip(path):
+    if is_compressed(path):
         return gzip.open(path, "rt", encoding="utf-8", newline="\n")
     return Path(path).open(encoding="utf-8", newline="\n")
-
-
-def write_recorded(path: str | Path, header: Header, entries: bytes) -> None:
-    """Writes a trace whose entries are JSON lines already, whole or not at all."""
-    content = _dumped(_header_entry(header)) + entries
-    write_whole(path, gzip.compress(content, 9, mtime=0) if _is_gzip(path) else content)
-
-
-def _is_gzip(path: str | Path) -> bool:
-    return str(path).endswith(".gz")
-
-
-def _header_entry(header: Header) -> dict[str, Any]:
-    said = {key: value for key, value in asdict(header).items() if value != getattr(Header, key)}
-    return {"format": _FORMAT, "version": VERSION, **said}
-
-
-def _dumped(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-
-
-class TraceWriter:
-    """Writes a trace entry by entry; `read_trace` checks it. A context manager.
-
-    What it writes depends only on the calls: the same calls give the same bytes.
-    """
-
-    def __init__(self, path: str | Path, comment: str = "") -> None:
-        raw = Path(path).open("wb")  # noqa: SIM115
-        self._file = gzip.GzipFile("", "wb", 9, raw, mtime=0) if _is_gzip(path) else raw
-        self._raw = raw  # a GzipFile does not close what it was given
-        self._write(_header_entry(Header(comment)))
-
-    def operator(
-        self,
-        name: str,
-        cost_ns: int,
-        *,
-        inputs: Iterable[int] = (),
-        outputs: Iterable[tuple[int, int]] = (),
-        writes: Sequence[int] = (),
-        overwrites: Sequence[int] = (),
-        memory: Sequence[MemoryStep] = (),
-        side: Side = "right",
-        backward: bool = True,
-        replayable: bool = True,
-        undefined: bool = False,
-    ) -> None:
-        """An operator ran; `outputs` are (storage, bytes). Without `memory`: outputs in order."""
-        entry: dict[str, Any] = {"op": name, "cost_ns": cost_ns}
-        for key, value in (
-            ("inputs", list(inputs)),
-            ("outputs", list(outputs)),
-            ("writes", writes),
-            ("overwrites", overwrites),
-            ("memory", memory),
-        ):
-            if value:
-                entry[key] = value
-        if side != "right":
-            entry["side"] = side
-        if not backward:
-            entry["backward"] = False
-        if not replayable:
-            entry["replayable"] = False
-        if undefined:
-            entry["undefined"] = True
-        self._write(entry)
-
-    def root(self, storage: int, num_bytes: int) -> None:
-        """A storage with content that no operator of the trace made."""
-        self._write({"root": storage, "bytes": num_bytes})
-
-    def make_root(self, storage: int) -> None:
-        """How the storage was made is forgotten: a gradient was stored in `.grad` (Rule 11)."""
-        self._write({"make_root": storage})
-
-    def free(self, storage: int) -> None:
-        """The storage died: its last tensor is gone."""
-        self._write({"free": storage})
-
-    def pin(self, storage: int) -> None:
-        self._write({"pin": storage})
-
-    def unpin(self, storage: int) -> None:
-        self._write({"unpin": storage})
-
-    def evict(self, storage: int) -> None:
-        self._write({"evict": storage})
-
-    def materialize(self, storage: int) -> None:
-        self._write({"materialize": storage})
-
-    def begin_step(self) -> None:
-        """An optimizer starts to write."""
-        self._write({"step": "begin"})
-
-    def end_step(self) -> None:
-        """The optimizer has ended."""
-        self._write({"step": "end"})
-
-    def close(self) -> None:
-        """Ends the file; on a full disk this raises, as writing to it may."""
-        try:
-            self._file.close()
-        finally:
-            self._raw.close()
-
-    def __enter__(self) -> "TraceWriter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(_dumped(entry))

@@ -1,9 +1,7 @@
-// The arena on a GPU, and the allocator that torch's CUDA tensors come from once it is installed.
+// What torch sees: the allocator that its CUDA tensors come from once it is installed.
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <utility>
 
 #include "adapter/engine.h"
 
@@ -14,8 +12,5 @@ namespace coop {
 // `configure` says with which budget.
 void install_cuda_allocator(std::function<EngineConfig(int device)> configure);
 bool is_cuda_allocator_installed();
-
-// What the driver says is free, and there is in all.
-std::pair<Bytes, Bytes> cuda_memory(int device);
 
 }  // namespace coop

@@ -1,20 +1,20 @@
-#include "cuda/cuda_arena.h"
+#include "cuda/allocator.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
-#include <algorithm>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "adapter/registry.h"
+#include "cuda/memory.h"
 
 namespace coop {
 
@@ -22,167 +22,8 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-// Memory is reused in the order of the default stream. What another stream uses comes back only
-// when an event says that stream is done with it; nothing here waits for the GPU, except an
-// allocation that would otherwise fail.
-class CudaMemory final : public Memory {
- public:
-  CudaMemory(Bytes bytes, c10::DeviceIndex device) : bytes_(bytes), device_(device) {
-    const c10::cuda::CUDAGuard guard(device);
-    const auto [free_bytes, total_bytes] = cuda_memory(device);
-    // Messages are whole strings: a number put into torch's stream ends the process where the
-    // compiler links a C++ library of its own into the extension (seen with one).
-    TORCH_CHECK(bytes <= free_bytes, "coop: a budget of " + std::to_string(bytes) +
-                                         " bytes does not fit this GPU, which has " +
-                                         std::to_string(free_bytes) + " of its " +
-                                         std::to_string(total_bytes) +
-                                         " bytes free: choose less, or a share such as 80%");
-    void* base = nullptr;
-    C10_CUDA_CHECK(cudaMalloc(&base, bytes));
-    base_ = static_cast<char*>(base);
-    stream_ = c10::cuda::getDefaultCUDAStream(device).stream();
-  }
-
-  c10::Device device() const override { return {c10::kCUDA, device_}; }
-  char* base() const override { return base_; }
-  Bytes reserved_bytes() const override { return bytes_; }
-  void copy(void* to, const void* from, Bytes bytes) override {
-    // The handle of a default stream is 0, which means the current device's.
-    const c10::cuda::CUDAGuard guard(device_);
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
-    // The default stream may have used the block before, and will read it.
-    wait(stream, stream_);
-    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-    wait(stream_, stream);
-  }
-  void discard(Bytes, Bytes) override {}
-  // There is no memory outside of the arena.
-  c10::DataPtr allocate_outside(Bytes) override { return {}; }
-
-  bool on_main_stream() const override {
-    return c10::cuda::getCurrentCUDAStream(device_).stream() == stream_;
-  }
-
-  // A block that the default stream freed is taken by another stream, which must wait for it; and
-  // its end is known only by an event.
-  void allocated(Storage* storage) override {
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_).stream();
-    if (stream == stream_) return;
-    const c10::cuda::CUDAGuard guard(device_);
-    wait(stream, stream_);
-    streams_[storage].push_back(stream);
-  }
-
-  void used(Storage* storage) override {
-    used_by(storage, c10::cuda::getCurrentCUDAStream(device_).stream());
-  }
-
-  void used_by(Storage* storage, cudaStream_t stream) {
-    if (stream == stream_) return;
-    std::vector<cudaStream_t>& streams = streams_[storage];
-    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-      streams.push_back(stream);
-    }
-  }
-
-  // Called by deleters, which must not throw.
-  bool defer(Storage* storage) override {
-    if (streams_.empty()) return false;
-    const auto found = streams_.find(storage);
-    if (found == streams_.end()) return false;
-    Pending pending{storage, {}};
-    int current = -1;
-    (void)cudaGetDevice(&current);
-    (void)cudaSetDevice(device_);
-    bool recorded = true;
-    for (const cudaStream_t stream : found->second) {
-      cudaEvent_t event = nullptr;
-      if (unused_events_.empty()) {
-        recorded &= cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess;
-      } else {
-        event = unused_events_.back();
-        unused_events_.pop_back();
-      }
-      recorded &= event != nullptr && cudaEventRecord(event, stream) == cudaSuccess;
-      if (event != nullptr) pending.events.push_back(event);
-    }
-    streams_.erase(found);
-    if (!recorded) {
-      // The GPU is gone (the process ends), or failing: what still runs there is waited for.
-      (void)cudaDeviceSynchronize();
-      (void)cudaGetLastError();
-      unused_events_.insert(unused_events_.end(), pending.events.begin(), pending.events.end());
-    } else {
-      pending_.push_back(std::move(pending));
-    }
-    if (current >= 0) (void)cudaSetDevice(current);
-    return recorded;
-  }
-
-  std::vector<Storage*> completed(bool wait) override {
-    std::vector<Storage*> done;
-    for (auto it = pending_.begin(); it != pending_.end();) {
-      bool ready = true;
-      for (const cudaEvent_t event : it->events) {
-        if (wait) {
-          C10_CUDA_CHECK(cudaEventSynchronize(event));
-        } else {
-          const cudaError_t status = cudaEventQuery(event);
-          if (status == cudaErrorNotReady) {
-            (void)cudaGetLastError();
-            ready = false;
-            break;
-          }
-          C10_CUDA_CHECK(status);
-        }
-      }
-      if (!ready) {
-        ++it;
-        continue;
-      }
-      unused_events_.insert(unused_events_.end(), it->events.begin(), it->events.end());
-      done.push_back(it->storage);
-      it = pending_.erase(it);
-    }
-    return done;
-  }
-
- private:
-  struct Pending {
-    Storage* storage;
-    std::vector<cudaEvent_t> events;
-  };
-
-  // For what the other stream was given so far.
-  void wait(cudaStream_t stream, cudaStream_t other) {
-    if (stream == other) return;
-    const cudaEvent_t event = new_event();
-    C10_CUDA_CHECK(cudaEventRecord(event, other));
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
-    unused_events_.push_back(event);
-  }
-
-  cudaEvent_t new_event() {
-    if (unused_events_.empty()) {
-      cudaEvent_t event = nullptr;
-      C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-      return event;
-    }
-    const cudaEvent_t event = unused_events_.back();
-    unused_events_.pop_back();
-    return event;
-  }
-
-  Bytes bytes_;
-  c10::DeviceIndex device_;
-  char* base_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  std::unordered_map<Storage*, std::vector<cudaStream_t>> streams_;  // besides the default one
-  std::vector<Pending> pending_;
-  std::vector<cudaEvent_t> unused_events_;
-};
-
-// What the plain pluggable allocator refuses, done with the arena's own numbers.
+// What the plain pluggable allocator refuses, done with the arena's own numbers. A device has an
+// engine from its first allocation on, for ever. `raw_` has what is held by an address alone.
 class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator {
  public:
   explicit CudaAllocator(std::function<EngineConfig(int)> configure)
@@ -303,7 +144,7 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
     if (data.get_deleter() != &Storages::delete_storage) return;
     auto* storage = static_cast<Storage*>(data.get_context());
     if (storage->core != &owner->core()) return;
-    static_cast<CudaMemory&>(owner->memory()).used_by(storage, stream);
+    static_cast<CudaMemory&>(owner->memory()).streams().use(storage, stream);
     // The other stream may read it at any time until then.
     owner->keep(storage, "used by another stream (record_stream)");
   }
@@ -358,13 +199,5 @@ void install_cuda_allocator(std::function<EngineConfig(int)> configure) {
 }
 
 bool is_cuda_allocator_installed() { return installed() != nullptr; }
-
-std::pair<Bytes, Bytes> cuda_memory(int device) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return {static_cast<Bytes>(free_bytes), static_cast<Bytes>(total_bytes)};
-}
 
 }  // namespace coop

@@ -1,0 +1,88 @@
+// A step with its replays, one after the other: what a schedule means, exactly. Before an operator
+// runs, what it needs is recomputed, in the order in which it was first made. Replays that nobody
+// reads any more are left out.
+//
+//   moments of operator i:   replay, replay, ..., run       first_moment(i) ... run_moment(i)
+//
+// A stay is one item's time in memory: from the moment that makes it to the last that reads it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/foresight/needs.h"
+#include "core/foresight/step_program.h"
+#include "core/types.h"
+
+namespace coop {
+
+class Timeline {
+ public:
+  struct Replay {
+    int32_t time;   // before this operator runs
+    int32_t maker;  // the operator that runs again
+    bool live = false;
+  };
+  struct Stay {
+    int32_t item;
+    int32_t time;           // the operator at which it begins
+    int32_t begin;          // moment
+    int32_t end;            // the moment from which on it is gone
+    bool replayed;          // else the program made it
+    bool released;          // somebody has to give it up; else it ends with its storage
+    bool outlives;          // its storage, for a while
+    int32_t takes = -1;     // the stay whose memory it takes
+    bool was_read = false;  // or it stays for another reason
+  };
+
+  // The needs are by item; of what cannot be made again they are empty.
+  Timeline(const StepProgram& program, const std::vector<Needs>& needs);
+
+  // The needs that are left: without those of replays that nobody reads.
+  std::vector<Needs> needs() const;
+  // Whether everything that is read is there.
+  bool is_whole() const { return whole_; }
+  Cost replay_cost() const { return replay_cost_; }
+  int32_t num_moments() const { return static_cast<int32_t>(bytes_.size()); }
+  int32_t first_moment(int32_t op) const { return op == 0 ? 0 : run_moments_[op - 1] + 1; }
+  int32_t run_moment(int32_t op) const { return run_moments_[op]; }
+  // The moment from which on what died before an operator ended is gone: before that operator, or,
+  // if it had allocated before, after it.
+  int32_t death_moment(int32_t op, int32_t freed) const;
+  // All that is held then.
+  const std::vector<Bytes>& bytes() const { return bytes_; }
+  Bytes bytes_before(int32_t op) const;  // the most while its inputs are brought back
+  Bytes bytes_running(int32_t op) const { return bytes_[run_moments_[op]]; }
+  Bytes peak() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
+  const std::vector<Stay>& stays() const { return stays_; }
+  // In order of time and maker. Their moments are in that order.
+  const std::vector<Replay>& replays() const { return replays_; }
+  int32_t moment_of(size_t replay) const {
+    return static_cast<int32_t>(replay) + replays_[replay].time;
+  }
+  // The stays of an item, in order.
+  int32_t first_stay(int32_t item) const { return first_stays_[item]; }
+  int32_t end_stays(int32_t item) const { return first_stays_[item + 1]; }
+
+ private:
+  void add_stays(int32_t item, const Needs& needs);
+  int32_t find_stay(int32_t item, int32_t time) const;
+  void find_reads();
+  void read(int32_t item, int32_t time, int32_t moment);
+  void end_stays();
+  void share_memory();
+  void count_bytes();
+  int32_t death_moment(const StepProgram::Item& item) const;
+
+  const StepProgram* program_;
+  bool whole_ = true;
+  Cost replay_cost_ = 0;
+  std::vector<Replay> replays_;
+  std::vector<int32_t> run_moments_;
+  std::vector<Stay> stays_;
+  std::vector<int32_t> first_stays_;  // by item, and one more
+  std::vector<Bytes> bytes_;          // by moment
+};
+
+}  // namespace coop

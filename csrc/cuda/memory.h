@@ -1,0 +1,44 @@
+// The arena on a GPU: its region, and copies.
+#pragma once
+
+#include <utility>
+
+#include "adapter/storage/memory.h"
+#include "cuda/streams.h"
+
+namespace coop {
+
+// What the driver says is free, and there is in all.
+std::pair<Bytes, Bytes> cuda_memory(int device);
+
+// The region is taken when it is made, and kept for the life of the process: torch never gives up
+// its allocator.
+class CudaMemory final : public Memory {
+ public:
+  CudaMemory(Bytes bytes, c10::DeviceIndex device);
+
+  c10::Device device() const override { return {c10::kCUDA, device_}; }
+  char* base() const override { return base_; }
+  Bytes reserved_bytes() const override { return bytes_; }
+  void copy(void* to, const void* from, Bytes bytes) override;
+  void discard(Bytes, Bytes) override {}
+  // There is no memory outside of the arena.
+  c10::DataPtr allocate_outside(Bytes) override { return {}; }
+
+  bool on_main_stream() const override { return streams_.current() == streams_.main(); }
+  void allocated(Storage* storage) override;
+  void used(Storage* storage) override { streams_.use(storage, streams_.current()); }
+  std::unique_ptr<Fence> after_last_use(Storage* storage) override {
+    return streams_.after_last_use(storage);
+  }
+
+  Streams& streams() { return streams_; }
+
+ private:
+  const Bytes bytes_;
+  const c10::DeviceIndex device_;
+  char* base_ = nullptr;
+  Streams streams_;
+};
+
+}  // namespace coop
