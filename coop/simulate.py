@@ -139,7 +139,13 @@ def simulate(
     result = _C.simulate(trace.native, options.config(budget_bytes), most_replay)
     ends = [(0.0, 0.0, 0, 0, 0.0), *result["steps"]]
     steps = [
-        StepCost(*(now - before for now, before in zip(end, begin, strict=True)))
+        StepCost(
+            end[0] - begin[0],
+            end[1] - begin[1],
+            end[2] - begin[2],
+            end[3] - begin[3],
+            end[4] - begin[4],
+        )
         for begin, end in pairwise(ends)
     ]
     return Simulation(

@@ -27,7 +27,8 @@ POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
 DEVICES = ("cpu", "cuda")
 EPILOG = """
 The budget may also come from COOP_BUDGET (the policy from COOP_POLICY, the room for copies from
-COOP_HOST and COOP_HOST_DIR), for workers that inherit the environment: `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
+COOP_HOST and COOP_HOST_DIR), for workers that inherit the environment:
+`COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
 """
 
 
