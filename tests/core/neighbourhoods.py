@@ -5,7 +5,7 @@ import json
 
 from coop._native import _C
 from coop.simulate import Options, peak_without_limit
-from coop.trace import _Reader
+from coop.trace.reader import _Reader
 from tests.core.decisions import TRACES, shipped
 
 EVERY = 20  # entries between two looks
