@@ -23,10 +23,11 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv build build-debug test test-all test-elsewhere test-operators test-evicted-arguments test-faults \
+.PHONY: help venv build build-debug test test-all test-elsewhere test-distributed test-operators \
+	test-evicted-arguments test-compiled test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
 	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
-	tidy hooks figures coverage torch wheel
+	tidy hooks figures coverage torch wheels docs
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,16 @@ test-operators: build  ## run torch's operator database with everything evicted;
 # The same; EVICTED="--jobs 16", or EVICTED="--shard 1/4" and so on, each by a command of its own.
 test-evicted-arguments: build  ## call what takes tensors in torch's Python interface with every argument evicted; writes docs/evicted-arguments.md
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.evicted $(EVICTED)
+
+# Many minutes. Programs of two and of four processes over gloo, 200 random ones among them.
+test-distributed: export OMP_NUM_THREADS := 1
+test-distributed: build  ## run all programs of several processes, on two and on four
+	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed --ranks 2
+	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed --ranks 4
+
+test-compiled: build  ## compiled programs (aot_eager and inductor), and how far down they go
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m pytest tests/compiled
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.compiled
 
 test-faults: build  ## let every placement of a training step fail in turn
 	COOP_DEBUG=0 $(PY) -m tests.adapter.faults
@@ -223,8 +234,30 @@ $(COVERAGE)/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(
 torch: $(VENV_STAMP)  ## replace the torch of .venv by TORCH=2.11.0
 	$(PY) -m pip install --quiet torch==$(TORCH)
 
-wheel: $(VENV_STAMP)  ## build a wheel for this Python and this torch, into dist/
-	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+# One for the torch of .venv (`make torch TORCH=2.15.0 wheels` for another one), in a folder of that
+# torch's: `pip install --find-links dist/torch-2.13-cpu torch-coop`. Tried out where neither the
+# checkout nor anything but torch, numpy and rich can be found.
+WHEEL_FOR = $(shell $(PY) -c 'import torch; v = torch.version; print(f"torch-{torch.__version__[:4]}-" + ("cu" + v.cuda.replace(".", "") if v.cuda else "cpu"))')
+wheels: $(VENV_STAMP)  ## build a wheel for this Python and this torch, and import it in a fresh environment
+	@echo "compiling a wheel for $(WHEEL_FOR): a few minutes"
+	COOP_WHEEL=1 $(PY) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist/$(WHEEL_FOR) .
+	rm -rf build/wheel-venv && $(PYTHON) -m venv build/wheel-venv
+	env -u PYTHONPATH build/wheel-venv/bin/python -m pip install --quiet --no-deps --no-index --find-links dist/$(WHEEL_FOR) --pre torch-coop
+	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(build/wheel-venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+	cd build/wheel-venv && env -u PYTHONPATH bin/python -c 'import coop; assert "wheel-venv" in coop.__file__, coop.__file__'
+	cd build/wheel-venv && env -u PYTHONPATH bin/coop doctor
+	@ls dist/$(WHEEL_FOR)
+
+# In an environment of its own: it needs neither torch nor the extension.
+DOCS_VENV := build/docs-venv
+DOCS_STAMP := $(DOCS_VENV)/.stamp
+docs: $(DOCS_STAMP)  ## build the site into build/site; a wrong link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@echo "the site: build/site/index.html"
+$(DOCS_STAMP): requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet -r requirements-docs.txt
+	@touch $@
 
 demo: build  ## train inside a budget
 	$(PY) -m coop demo

@@ -12,6 +12,7 @@ from typing import NoReturn
 COMMANDS = {
     "demo": "train a small GPT plain and at half of its memory, and compare",
     "run": "run an unmodified script inside a budget",
+    "watch": "say how a run goes that is already going",
     "simulate": "run a trace inside a budget, without memory",
     "plan": "say what budget a trace or a script needs, and what it costs there",
     "calibrate": "measure this machine, as a device to plan for",

@@ -14,7 +14,14 @@ from coop._native import _C
 from coop.profiles import LINKS
 from coop.sizes import format_bytes, parse_bytes
 
-__all__ = ["DEFAULT_CONFIG", "Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
+__all__ = [
+    "Config",
+    "ConfigChanges",
+    "PolicyName",
+    "changed",
+    "choose_device",
+    "parse_room",
+]
 
 PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
 
@@ -73,15 +80,12 @@ class Config:
             raise ValueError(
                 f"quiet_after is a number of steps, or 0 for never, not {self.quiet_after}"
             )
-        if self.host_bytes > 0 and self.host_dir is None:
-            raise ValueError(
-                f"host={self.host!r} is room in a file: name its folder, as in host_dir='/scratch'"
-            )
+        parse_room(self.host)
 
     @property
     def host_bytes(self) -> int:
         """Room for copies; 0: none."""
-        return 0 if self.host in (0, "0") else parse_bytes(self.host)
+        return parse_room(self.host)
 
     def check_device(self, device: torch.device) -> None:
         """Raises for what the device does not have."""
@@ -95,7 +99,11 @@ class Config:
             return
         if device.type != "cpu":
             raise ValueError(f"host= is for the CPU so far, not for {str(device)!r}")
-        folder = Path(str(self.host_dir))
+        if self.host_dir is None:
+            raise ValueError(
+                f"host={self.host!r} is room in a file: name its folder, as in host_dir='/scratch'"
+            )
+        folder = Path(self.host_dir)
         if not folder.is_dir():
             raise ValueError(f"host_dir={self.host_dir!r} is no folder: make it, or name another")
         free_bytes = shutil.disk_usage(folder).free
@@ -127,7 +135,9 @@ class Config:
         )
 
 
-DEFAULT_CONFIG = Config()
+def parse_room(size: int | str) -> int:
+    """Bytes for copies: a size as of a budget, or 0 for none."""
+    return 0 if size in (0, "0") else parse_bytes(size)
 
 
 class ConfigChanges(TypedDict, total=False):

@@ -1,6 +1,7 @@
 """torch.distributed: what it does in C++ and on threads of its own, where operators are not seen.
 
-Collectives themselves are operators, and the engine knows what becomes of their tensors (Rule 9).
+Collectives themselves are operators: the engine has a table of what each of them writes, and holds
+what it uses until it is done (csrc/adapter/dispatch/collectives.cc).
 """
 
 from __future__ import annotations
@@ -39,8 +40,31 @@ def _calling_back(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+def _beginning(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Collectives that follow begin later: there is no telling when one of them is done."""
+
+    @functools.wraps(method)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        _C.begin_coalescing()
+        return method(*args, **kwargs)
+
+    return guarded
+
+
+def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _C.end_coalescing()
+
+    return guarded
+
+
 class DistributedPatch:
-    """The reducer of `DistributedDataParallel`, and callbacks of futures."""
+    """The reducer of `DistributedDataParallel`, callbacks of futures, and collectives put
+    together."""
 
     def __init__(self) -> None:
         self._patches = Patches()
@@ -49,12 +73,15 @@ class DistributedPatch:
         """A budget begins."""
         if not torch.distributed.is_available():
             return
-        reducer, future = torch._C._distributed_c10d.Reducer, torch._C.Future
+        c10d, future = torch._C._distributed_c10d, torch._C.Future
+        reducer, group = c10d.Reducer, c10d.ProcessGroup
         # Looks at the memory of its buckets of gradients without an operator.
         self._patches.replace(reducer, "__init__", _making_roots)
         self._patches.replace(reducer, "_rebuild_buckets", _making_roots)
         self._patches.replace(future, "then", _calling_back)
         self._patches.replace(future, "add_done_callback", _calling_back)
+        self._patches.replace(group, "_start_coalescing", _beginning)
+        self._patches.replace(group, "_end_coalescing", _ending)
 
     def leave(self) -> None:
         """The budget ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,9 +39,22 @@ def _exact(num_bytes: int) -> str:
 
 
 def make_out_of_budget_error(
-    operator: str, replaying: str, shortage: dict[str, Any]
+    operator: str,
+    replaying: str,
+    shortage: dict[str, Any],
+    *,
+    largest: Sequence[str] = (),
+    advice: Sequence[str] = (),
 ) -> OutOfBudgetError:
-    """Called by the engine: the whole story in the exception's text."""
+    """The whole story in the exception's text.
+
+    Args:
+        operator: what did not fit.
+        replaying: the operator that was being recomputed for it, if any.
+        shortage: numbers of the engine's.
+        largest: lines about the largest tensors that cannot be evicted.
+        advice: what helps, the most helpful first.
+    """
     doing = f"{operator} wanted {_exact(shortage['wanted_bytes'])}"
     if replaying:
         doing = (
@@ -60,6 +74,8 @@ def make_out_of_budget_error(
         + ", ".join(f"{name} {format_bytes(shortage[key])}" for name, key in held.items())
         + ".",
     ]
+    if largest:
+        lines += ["The largest of it:", *(f"  {line}" for line in largest)]
     lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
     lines += _host_lines(shortage)
     sufficient = shortage["sufficient_budget_bytes"]
@@ -69,11 +85,11 @@ def make_out_of_budget_error(
     )
     if format_bytes(least) == format_bytes(sufficient):
         smallest = _exact(sufficient)
+    lines.append(f"The smallest budget that can pass this point: {smallest}.")
     lines += [
-        f"The smallest budget that can pass this point: {smallest}.",
-        f"Try: (1) a budget of {sufficient}, or a little more, for what comes after this point;",
-        f"     (2) a smaller batch or sequence{_smaller(shortage)};",
-        f"     (3) {_fewer(shortage)}.",
+        f"{'Try: ' if number == 1 else '     '}({number}) {text}"
+        f"{'.' if number == len(advice) else ';'}"
+        for number, text in enumerate(advice, 1)
     ]
     error = OutOfBudgetError("\n".join(lines))
     error.operator = operator
@@ -115,33 +131,3 @@ def _host_lines(shortage: dict[str, Any]) -> list[str]:
         f"host={format_bytes(shortage['host_bytes'])!r} has no room for them (or its disk is "
         "full): give it more."
     ]
-
-
-def _smaller(shortage: dict[str, Any]) -> str:
-    """At most how large, if one may say: what this operator uses grows with the batch."""
-    lasting = shortage["root_bytes"] + shortage["pinned_bytes"]
-    passing = shortage["locked_bytes"] + shortage["temporary_bytes"] + shortage["wanted_bytes"]
-    share = (shortage["budget_bytes"] - lasting) / passing
-    return f", at most about {share:.0%} of this one" if 0.01 <= share < 1 else ""
-
-
-def _fewer(shortage: dict[str, Any]) -> str:
-    """What to do about the largest part of what cannot be evicted."""
-    if shortage["pinned_bytes"] > shortage["root_bytes"]:
-        return (
-            f"less that is kept ({format_bytes(shortage['pinned_bytes'])}): coop.unkeep what "
-            "coop.keep keeps, coop.allow_replay for custom operators, no .numpy() or .data_ptr() "
-            "of large tensors"
-        )
-    at_once = shortage["locked_bytes"] + shortage["temporary_bytes"]
-    if at_once > shortage["root_bytes"]:
-        return (
-            "smaller operators: this one alone needs "
-            f"{format_bytes(at_once + shortage['wanted_bytes'])} at once; "
-            "compute the layer or the loss in pieces"
-        )
-    return (
-        f"fewer roots ({format_bytes(shortage['root_bytes'])}): an optimizer with less state, "
-        "parameters in bfloat16, zero_grad(set_to_none=True), no references to old tensors; or "
-        "room for copies of them in main memory (host=...)"
-    )

@@ -8,8 +8,8 @@ from dataclasses import asdict
 import torch
 
 from coop._native import _C
+from coop.budget_size import budget_bytes, check_size
 from coop.profiles import cuda_profile
-from coop.sizes import format_bytes, parse_bytes
 
 __all__ = ["Gpus"]
 
@@ -20,15 +20,11 @@ class Gpus:
     """The budget of this process's GPUs, once they have one."""
 
     def __init__(self) -> None:
+        self.is_installed = False  # whether the memory of GPUs is ours
         self._size: int | str | None = None
 
-    @property
-    def is_installed(self) -> bool:
-        """Whether the memory of GPUs is ours."""
-        return self._size is not None
-
     def make_engine(
-        self, size: int | str, index: int, configure: Configure, paranoid: bool
+        self, size: int | str | None, device: torch.device, configure: Configure, paranoid: bool
     ) -> _C.Engine:
         """The engine of a GPU, with an arena of `size`.
 
@@ -37,59 +33,41 @@ class Gpus:
         """
         if not _C.has_cuda:
             raise RuntimeError(
-                "coop was built without CUDA: build it where torch has CUDA and nvcc is installed"
+                "coop was built without CUDA: `coop doctor` says why, and the command that fixes it"
             )
-        if self._size is None:
-            _install(size, index, configure, paranoid)
-            self._size = size
+        if not self.is_installed:
+            _install(size, device, configure, paranoid)
+            self.is_installed, self._size = True, size
         elif size != self._size:
-            raise RuntimeError(
-                f"this process has a CUDA budget of {self._size!r}, which cannot be changed to "
-                f"{size!r}"
+            has, wanted = (
+                "all free memory" if each is None else repr(each) for each in (self._size, size)
             )
-        _warm_up(index)
-        return _C.cuda_engine(index)
+            raise RuntimeError(
+                f"this process has a CUDA budget of {has}, which cannot be changed to {wanted}"
+            )
+        _warm_up(device.index)
+        return _C.cuda_engine(device.index)
 
 
-def _install(size: int | str, index: int, configure: Configure, paranoid: bool) -> None:
-    share = _parse_share(size)
-    if share is None:
-        # Mistakes are told now.
-        num_bytes = parse_bytes(size)
-        configure(num_bytes)
+def _install(
+    size: int | str | None, device: torch.device, configure: Configure, paranoid: bool
+) -> None:
+    # Mistakes are told now.
+    check_size(size)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RuntimeError(
             "CUDA is already started, and torch cannot change its allocator any more: call "
             "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
             "program, before the first use of a CUDA tensor"
         )
-    if share is None:
-        free_bytes, total_bytes = _C.cuda_memory(index)
-        if num_bytes > free_bytes:
-            raise ValueError(
-                f"a budget of {format_bytes(num_bytes)} does not fit this GPU, which has "
-                f"{format_bytes(free_bytes)} of its {format_bytes(total_bytes)} free: choose "
-                "less, or a share such as 80%"
-            )
+    configure(budget_bytes(size, device))
 
     def configure_device(used: int) -> tuple[_C.Config, _C.DeviceProfile, bool, bool]:
-        num_bytes = parse_bytes(size) if share is None else int(_C.cuda_memory(used)[0] * share)
+        num_bytes = budget_bytes(size, torch.device("cuda", used))
         profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
         return configure(num_bytes), profile, False, paranoid
 
     _C.install_cuda(configure_device)
-
-
-def _parse_share(size: int | str) -> float | None:
-    if not isinstance(size, str) or not size.strip().endswith("%"):
-        return None
-    try:
-        share = float(size.strip()[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ValueError(f"{size!r} is not a share of the free memory: write '1%' to '100%'")
-    return share
 
 
 def _warm_up(index: int) -> None:

@@ -42,6 +42,9 @@ _WRITES: tuple[tuple[Any, str], ...] = (
     (torch.UntypedStorage, "resize_"),
     (torch.UntypedStorage, "_byteswap"),
     (torch.UntypedStorage, "_set_from_file"),
+    (torch.Tensor, "apply_"),
+    (torch.Tensor, "map_"),
+    (torch.Tensor, "map2_"),
 )
 # Ask what kind of memory it is: an arena is never pinned host memory.
 _KINDS: tuple[tuple[Any, str], ...] = (
@@ -52,6 +55,7 @@ _KINDS: tuple[tuple[Any, str], ...] = (
 # parameters; it is taken as not written through.
 _POINTERS: tuple[tuple[Any, str], ...] = (
     (torch.Tensor, "data_ptr"),
+    (torch.Tensor, "const_data_ptr"),
     (torch.UntypedStorage, "data_ptr"),
 )
 # Tell storages apart by their addresses: these stay the same until the end of the call.
@@ -163,7 +167,8 @@ class MemoryPatch:
             (_SHARES, self._sharing),
         ):
             for owner, name in table:
-                yield owner, name, wrap
+                if hasattr(owner, name):  # some are new
+                    yield owner, name, wrap
         yield profiler, "_enable_profiler", _profiling(True)
         yield profiler, "_disable_profiler", _profiling(False)
 
@@ -233,6 +238,8 @@ class MemoryPatch:
 
         @functools.wraps(method)
         def guarded(x: Memory) -> Any:
+            if _C.is_in_region():
+                return method(x)  # what it uses is locked until it ends
             engine = None if self._engine_of is None else self._engine_of(x)
             if engine is None or not engine.owns(x) or engine.is_kept(x):
                 return method(x)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["memory_bytes"]
+__all__ = ["available_bytes", "memory_bytes"]
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
@@ -15,32 +17,88 @@ def memory_bytes(root: Path = Path("/")) -> int:
     `root` is where the system's files lie, for tests.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_limits(root)])
+    return min([physical, *(group.limit for group in _groups(root))])
 
 
-def _limits(root: Path) -> Iterator[int]:
-    """Of the process's control group and all that it is part of, of either version."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
+def available_bytes(root: Path = Path("/")) -> int:
+    """Main memory that this process can still take without swapping or being killed for it.
+
+    What the machine has left, what its control groups have, and, where the process's addresses are
+    limited (`ulimit -v`), half of what is left of these: an arena reserves twice its size.
+    """
+    left = [group.limit - group.used for group in _groups(root)]
+    left += [(limit - _mapped_bytes(root)) // 2 for limit in _address_limits()]
+    meminfo = _numbers(root / "proc/meminfo", ":")
+    if "MemAvailable" in meminfo:
+        left.append(meminfo["MemAvailable"] * 1024)
+    if _text(root / "proc/sys/vm/overcommit_memory") == "2":
+        left.append((meminfo["CommitLimit"] - meminfo["Committed_AS"]) * 1024 // 2)
+    return max(min([memory_bytes(root), *left]), 0)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A control group that limits memory."""
+
+    limit: int
+    used: int  # without what the kernel gives back by itself
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What a version of control groups calls its files, and the entry of its statistics."""
+
+    limit: str
+    used: str
+    cache: str
+
+
+_VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
+
+
+def _groups(root: Path) -> Iterator[_Group]:
+    """The process's control group and all that it is part of, of either version."""
     mount = root / "sys/fs/cgroup"
-    for line in lines:
+    for line in _text(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
-            folder, file = mount, "memory.max"
+            folder, names = mount, _VERSION_2
         elif "memory" in controllers.split(","):
-            folder, file = mount / "memory", "memory.limit_in_bytes"
+            folder, names = mount / "memory", _VERSION_1
         else:
             continue
         # In a container the upper groups may be hidden, and its own be the root.
         own = folder / path.lstrip("/")
         for group in (own, *own.parents):
-            try:
-                text = (group / file).read_text().strip()
-            except OSError:
-                text = ""
-            if text.isdigit() and int(text) > 0:  # "max": no limit
-                yield int(text)
+            limit = _text(group / names.limit)
+            if limit.isdigit() and int(limit) > 0:  # "max": no limit
+                cache = _numbers(group / "memory.stat", " ").get(names.cache, 0)
+                yield _Group(int(limit), int(_text(group / names.used) or 0) - cache)
             if group == folder:
                 break
+
+
+def _address_limits() -> Iterator[int]:
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit
+
+
+def _mapped_bytes(root: Path) -> int:
+    return _numbers(root / "proc/self/status", ":").get("VmSize", 0) * 1024
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _numbers(path: Path, separator: str) -> dict[str, int]:
+    """Of lines such as `MemAvailable:   123 kB`."""
+    pairs = (line.partition(separator) for line in _text(path).splitlines())
+    words = ((name, rest.split()) for name, _, rest in pairs)
+    return {name: int(rest[0]) for name, rest in words if rest and rest[0].isdigit()}

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from coop.profiles import get_device
-from coop.simulate import Options, Simulation, peak_without_limit, simulate
+from coop.simulate import STEADY_STEPS, Options, Simulation, peak_without_limit, simulate
 from coop.sizes import format_budget, format_bytes, parse_bytes
 from coop.trace import Trace, read_trace, write_recorded
 from coop.tracing import record_without_hardware
@@ -72,7 +72,7 @@ class Checkpointed:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answers. Times are of the last step of the trace."""
+    """The answers. Times are of the last step, when it has been repeated a few times."""
 
     trace: str
     device: str
@@ -242,7 +242,7 @@ def plan_trace(
         trace = trace.priced(profile)
         checkpointed = None if checkpointed is None else checkpointed.priced(profile)
     peak_bytes = peak_without_limit(trace)
-    sweep = _Sweep(trace, progress)
+    sweep = _Sweep(trace.repeated(STEADY_STEPS), progress)
     sweep.waiting = len(policies) * (NUM_BUDGETS if sizes is None else len(sizes))
     with sweep.pool as pool:
         unlimited = _unlimited(trace, policies[0], peak_bytes)

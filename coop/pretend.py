@@ -88,6 +88,8 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 "is no data: record the program where it can run (coop.record in a budget)"
             )
         kwargs = kwargs or {}
+        if any(not issubclass(kind, FakeTensor) for kind in types):
+            return NotImplemented  # DTensor and the like: what it is made of comes by itself
 
         def run() -> Any:
             outer, self.running = self.running, True

@@ -19,7 +19,8 @@ class Step(TypedDict):
     num_replays: int
     num_evictions: int
     evicted_bytes: int
-    host_saved_bytes: int  # copied to main memory
+    saved_bytes: int  # copied to main memory, after quiet steps
+    host_saved_bytes: int  # copied to the room for copies
     host_loaded_bytes: int  # and back
     num_searches: int
     search_seconds: float
@@ -63,6 +64,7 @@ class StepMeter:
             num_replays=int(more("num_replays")),
             num_evictions=int(more("num_evictions")),
             evicted_bytes=int(more("evicted_bytes")),
+            saved_bytes=int(more("saved_bytes")),
             host_saved_bytes=int(more("host_saved_bytes")),
             host_loaded_bytes=int(more("host_loaded_bytes")),
             num_searches=int(more("num_searches")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from coop._native import _C
-from coop.events import as_events
+from coop.events import EventKind, as_events
 from coop.stats import Stats
 
 __all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
@@ -55,6 +56,7 @@ class Failure:
     operator: str
     replaying: str
     shortage: dict[str, Any]
+    num_steps: int = 0  # that had ended by then
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,17 @@ class Recording:
     policy: str
     device: str
     failures: list[Failure]
+    summary: tuple[str, ...] = ()  # the five lines of coop.summary
 
 
 class SessionEvents:
     """`session.events`: the event log of a session, and what is made from it."""
 
-    def __init__(self, engine: _C.Engine, policy: str, device: str) -> None:
+    def __init__(
+        self, engine: _C.Engine, policy: str, device: str, summarize: Callable[[str], list[str]]
+    ) -> None:
         self._engine: _C.Engine | None = engine
+        self._summarize = summarize
         self._policy = policy
         self._device = device
         self._is_recording = False
@@ -115,7 +121,18 @@ class SessionEvents:
             policy=self._policy,
             device=self._device,
             failures=list(self._failures),
+            summary=tuple(self._summarize("this page")),
         )
+
+    def lines_of_values(self) -> dict[int, str]:
+        """Where each value was made, by its number, since `record` was called."""
+        if not self._is_recording or self._engine is None:
+            return {}
+        events = as_events(self._engine.events())
+        made = events[(events["kind"] == EventKind.ALLOCATE) & (events["source"] > 0)]
+        lines = [SourceLine(*line) for line in _C.sources()]
+        pairs = zip(made["value"].tolist(), made["source"].tolist(), strict=True)
+        return {value: lines[source].place for value, source in pairs}
 
     def save_report(self, path: str | Path, title: str = "") -> None:
         """Write the recorded events as one HTML file that needs nothing else."""
@@ -134,6 +151,11 @@ class SessionEvents:
         from coop.report import save_still
 
         save_still(self.recording(), path, title)
+
+    @property
+    def last_failure(self) -> Failure | None:
+        """The newest operator that did not fit."""
+        return self._failures[-1] if self._failures else None
 
     def add_failure(self, failure: Failure) -> None:
         """An operator did not fit."""

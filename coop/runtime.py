@@ -18,12 +18,16 @@ from torch.optim.optimizer import (
 )
 
 from coop._native import _C
+from coop.advice import find_advice, name_largest
 from coop.distributed import DistributedPatch
 from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow_step
 from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
+from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
+from coop.regions import RegionsPatch
+from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
 
@@ -41,7 +45,12 @@ class Runtime:
         self.gpus = Gpus()
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
-        self._patches: tuple[Patch, ...] = (self.memory, self.threads, DistributedPatch())
+        self._patches: tuple[Patch, ...] = (
+            self.memory,
+            self.threads,
+            DistributedPatch(),
+            RegionsPatch(self._step_begins, self._step_ends),
+        )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
 
@@ -66,6 +75,7 @@ class Runtime:
         if self._is_registered:
             return
         self._is_registered = True
+        warn_if_newer(torch.__version__)
         _C.set_error_factory(self._make_error)
         _C.set_slow_step_warning(warn_of_slow_step)
         os.register_at_fork(
@@ -120,6 +130,8 @@ class Runtime:
             self._engine_without_session = None
 
     def _step_begins(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # the graph that the optimizer becomes tells of its steps (regions.py)
         if self._engine_without_session is not None:
             self._engine_without_session.begin_step()
         if self.session is not None and _C.is_thread_enabled():
@@ -127,6 +139,8 @@ class Runtime:
                 engine.begin_step()
 
     def _step_ends(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self._engine_without_session is not None:
             self._engine_without_session.end_step(True)
         if self.session is not None and _C.is_thread_enabled():
@@ -139,9 +153,22 @@ class Runtime:
     def _make_error(
         self, operator: str, replaying: str, shortage: dict[str, Any]
     ) -> OutOfBudgetError:
-        error = make_out_of_budget_error(operator, replaying, shortage)
-        if self.session is not None:
-            self.session.events.add_failure(Failure(str(error), operator, replaying, shortage))
+        if self.session is None:
+            return make_out_of_budget_error(operator, replaying, shortage)
+        session = self.session
+        names = find_names(session._owns)
+        error = make_out_of_budget_error(
+            operator,
+            replaying,
+            shortage,
+            largest=name_largest(shortage, names, session.events.lines_of_values()),
+            advice=find_advice(
+                operator, shortage, names, session._most_bytes, can_copy=session._could_copy
+            ),
+        )
+        num_steps = session.stats().num_steps
+        failure = Failure(str(error), operator, replaying, shortage, num_steps)
+        session.events.add_failure(failure)
         return error
 
     def _before_fork(self) -> None:

@@ -31,6 +31,8 @@ from coop.confinement import confine
 from coop.files import write_whole
 from coop.overlay import Overlay
 from coop.pretend import DataDependentError
+from coop.pretend_ranks import Ranks, price_collectives
+from coop.profiles import get_device
 from coop.trace import Header, Trace, read_trace, write_recorded
 from coop.tracing import pretending
 
@@ -63,6 +65,7 @@ def record_script(
     num_steps: int,
     path: Path | None,
     on_error: Callable[[BaseException], None],
+    ranks: Ranks | None = None,
 ) -> tuple[Trace | None, Outcome, str]:
     """Runs the program with these arguments until every optimizer made `num_steps` steps.
 
@@ -73,6 +76,7 @@ def record_script(
         num_steps: 0 is to the program's end.
         path: where to keep the trace.
         on_error: called there with what the program raises.
+        ranks: the program is one of these; None: it is alone.
 
     Returns the trace, if there is one; how it ended; and, in a line, which files stayed as they
     were. After a failure the trace is of the complete steps before.
@@ -90,7 +94,7 @@ def record_script(
         if process == 0:
             try:
                 sys.argv = list(arguments)
-                child = _Child(overlay, file, report, num_steps)
+                child = _Child(overlay, file, report, num_steps, ranks)
                 child.run(program, device, on_error)
             except BaseException:
                 traceback.print_exc()
@@ -160,8 +164,12 @@ def _death(status: int) -> str:
 class _Child:
     """The process that runs the script."""
 
-    def __init__(self, overlay: Overlay, file: Path, report: Path, num_steps: int) -> None:
+    def __init__(
+        self, overlay: Overlay, file: Path, report: Path, num_steps: int, ranks: Ranks | None
+    ) -> None:
         self.overlay = overlay
+        self.ranks = ranks
+        self.bytes_per_ns = 0.0
         self.file = file
         self.report = report
         self.wanted = num_steps
@@ -182,6 +190,9 @@ class _Child:
         os.dup2(2, 1)  # what the script prints is not the plan
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         comment = " ".join(sys.argv)
+        if self.ranks is not None:
+            self.ranks.pretend()
+            self.bytes_per_ns = get_device(device).profile.bytes_per_ns
         with (
             contextlib.redirect_stdout(sys.stderr),
             pretending(self.overlay, device, comment=comment) as (self.header, self.engine),
@@ -236,6 +247,8 @@ class _Child:
             entries = b"" if self.engine is None else self.engine.stop_recording()
             if outcome.failure:
                 entries = _complete_steps(entries)
+            if self.ranks is not None:
+                entries = price_collectives(entries, self.ranks, self.bytes_per_ns)
             if entries:
                 write_recorded(self.file, self.header, entries)
             self.report.write_text(json.dumps(asdict(outcome)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -13,16 +14,17 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from coop._native import _C
-from coop.config import ALIGNMENT, DEFAULT_CONFIG, Config, ConfigChanges, changed, choose_device
+from coop.budget_size import announce, budget_bytes, memory_of
+from coop.config import ALIGNMENT, Config, ConfigChanges, changed, choose_device
 from coop.errors import LostTensorError
-from coop.machine import memory_bytes
+from coop.options import config_from_environment, from_environment
 from coop.profiles import CPU_PROFILE
 from coop.progress import StepCallback, StepMeter
 from coop.recording import DEFAULT_MAX_EVENTS, Recording, SessionEvents
 from coop.runtime import runtime
 from coop.session_trace import SessionTrace
-from coop.sizes import format_bytes, parse_bytes
 from coop.stats import Stats
+from coop.summary import next_better, summarize
 
 __all__ = [
     "Session",
@@ -51,10 +53,14 @@ class Session:
 
     def __init__(self, engine: _C.Engine, config: Config, device: torch.device) -> None:
         self._device = str(device)
+        self._begin = time.perf_counter()
+        self._seconds: float | None = None
         self._live: _C.Engine | None = engine
         self.config = config
-        self.events = SessionEvents(engine, config.policy, self._device)
+        self.events = SessionEvents(engine, config.policy, self._device, self.summary)
         self.trace = SessionTrace(engine, self._device, ALIGNMENT[device.type])
+        self._most_bytes = memory_of(device)[1]
+        self._could_copy = device.type == "cpu" and config.host_bytes == 0
         self._final: dict[str, Stats] = {}
         self._kept: dict[str, str] = {}
         self._step_callbacks: list[StepCallback] = []
@@ -79,6 +85,30 @@ class Session:
     def kept_operators(self) -> dict[str, str]:
         """Operators whose results stayed in memory because they are not recomputed, and why."""
         return self._kept if self._live is None else self._live.kept_operators()
+
+    def summary(self, report: str = "") -> list[str]:
+        """What it needed, got and cost, what would be better, and where the report is: five lines.
+
+        Args:
+            report: where it is; empty when there is none.
+        """
+        stats = self.stats()
+        failure = self.events.last_failure
+        # One that the program went on after is none of the end.
+        is_over = failure is not None and failure.num_steps == stats.num_steps
+        return summarize(
+            stats,
+            device=self._device,
+            policy=self.config.policy,
+            seconds=time.perf_counter() - self._begin if self._seconds is None else self._seconds,
+            most_bytes=self._most_bytes,
+            enough_bytes=failure.shortage["sufficient_budget_bytes"] if failure and is_over else 0,
+            report=report,
+        )
+
+    def next_better(self) -> str:
+        """The budget, or what else, that would help most, by what happened so far."""
+        return next_better(self.stats(), self._most_bytes)
 
     def reset_peak(self) -> None:
         """Forget the peak: `peak_bytes` counts from what is held now."""
@@ -142,6 +172,10 @@ class Session:
             return {self._device: self._engine}
         return {engine.device(): engine for engine in _C.cuda_engines()}
 
+    def _owns(self, tensor: Tensor) -> bool:
+        """Whether the tensor is in the budget of the session's device."""
+        return self._engine.owns(tensor)
+
     def _end_step(self) -> None:
         if self._meter is None:
             return
@@ -151,6 +185,7 @@ class Session:
 
     def _remember(self) -> None:
         """Keeps what may be asked for after the end."""
+        self._seconds = time.perf_counter() - self._begin
         self._final = {name: self.stats(name) for name in self._engines()}
         self._kept = self.kept_operators()
         self.events.finish()
@@ -170,10 +205,10 @@ def current_session() -> Session | None:
 
 @contextlib.contextmanager
 def budget(
-    size: int | str,
+    size: int | str | None = None,
     *,
     device: str | torch.device | None = None,
-    config: Config = DEFAULT_CONFIG,
+    config: Config | None = None,
     **changes: Unpack[ConfigChanges],
 ) -> Iterator[Session]:
     """Run the body inside `size` bytes of memory.
@@ -187,10 +222,14 @@ def budget(
     the first budget of a process, and all budgets of a process have the same size.
 
     Args:
-        size: bytes, or a size such as `"600MiB"` (2**20) or `"8GB"` (10**9); on a GPU also a share
-            of the free memory, such as `"80%"`.
-        device: `"cpu"` or `"cuda"`; None is the GPU if there is one, else the CPU.
-        config: how the budget works, see `coop.Config`.
+        size: bytes, or a size such as `"600MiB"` (2**20) or `"8GB"` (10**9), or a share of the free
+            memory, such as `"80%"`. None: what `COOP_BUDGET` says; where it says nothing, the
+            GPU's free memory less a margin, or a share of the main memory that is available, and
+            one line on stderr says how much that is.
+        device: `"cpu"` or `"cuda"`; None is what `COOP_DEVICE` says, else the GPU if there is one,
+            else the CPU.
+        config: how the budget works, see `coop.Config`; None is what the environment says
+            (docs/options.md), else the defaults.
         **changes: fields of the configuration, such as `policy="dtr"` or `events=True`.
 
     Raises:
@@ -203,8 +242,7 @@ def budget(
     Warns:
         SlowStepWarning: once, when a step recomputes for longer than a plain step takes.
     """
-    config = changed(config, changes, "coop.budget")
-    session = _make_session(size, choose_device(device), config)
+    session = _make_session(size, _choose(device), _configure(config, changes, "coop.budget"))
     try:
         _start(session)
         yield session
@@ -222,10 +260,10 @@ def budget(
 
 
 def install(
-    size: int | str,
+    size: int | str | None = None,
     *,
     device: str | torch.device | None = None,
-    config: Config = DEFAULT_CONFIG,
+    config: Config | None = None,
     **changes: Unpack[ConfigChanges],
 ) -> Session:
     """Give every GPU of this process a budget of `size`, from now on.
@@ -233,8 +271,8 @@ def install(
     Must be called before CUDA is started: at the top of the program, before any `.cuda()`. Takes
     the memory at once, so the bound is physical. Arguments as for `budget`.
     """
-    config = changed(config, changes, "coop.install")
-    chosen = choose_device(device)
+    config = _configure(config, changes, "coop.install")
+    chosen = _choose(device)
     if chosen.type != "cuda":
         which = "there is none here" if device is None else f"not for {device!r}"
         raise ValueError(f"coop.install is for GPUs, {which}: use `with coop.budget(...)`")
@@ -243,26 +281,31 @@ def install(
     return session
 
 
-def _make_session(size: int | str, device: torch.device, config: Config) -> Session:
+def _configure(config: Config | None, changes: ConfigChanges, caller: str) -> Config:
+    return changed(config_from_environment() if config is None else config, changes, caller)
+
+
+def _choose(device: str | torch.device | None) -> torch.device:
+    return choose_device(from_environment("device") if device is None else device)
+
+
+def _make_session(size: int | str | None, device: torch.device, config: Config) -> Session:
     runtime.check_no_session()
     config.check_device(device)
+    size = from_environment("budget") if size is None else size
     runtime.register()
     if device.type == "cuda":
         engine = runtime.gpus.make_engine(
-            size, device.index, lambda num_bytes: config.native(num_bytes, "cuda"), config.paranoid
+            size, device, lambda num_bytes: config.native(num_bytes, "cuda"), config.paranoid
         )
-        return Session(engine, config, device)
-    num_bytes = parse_bytes(size)
-    if num_bytes > memory_bytes():
-        raise ValueError(
-            f"a budget of {format_bytes(num_bytes)} is more than the "
-            f"{format_bytes(memory_bytes())} of main memory that there are here: choose less"
+    else:
+        native = config.native(budget_bytes(size, device), "cpu")
+        profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
+        engine = _C.Engine.cpu(
+            native, profile, config.measure_costs, config.paranoid, config.host_dir or ""
         )
-    profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-    native = config.native(num_bytes, "cpu")
-    engine = _C.Engine.cpu(
-        native, profile, config.measure_costs, config.paranoid, config.host_dir or ""
-    )
+    if size is None and not from_environment("quiet"):
+        announce(engine.stats()["budget_bytes"], device)
     return Session(engine, config, device)
 
 

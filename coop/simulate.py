@@ -9,9 +9,19 @@ from coop._native import _C
 from coop.sizes import LARGEST_BYTES, format_bytes
 from coop.trace import Trace
 
-__all__ = ["POLICIES", "Options", "Simulation", "StepCost", "peak_without_limit", "simulate"]
+__all__ = [
+    "POLICIES",
+    "STEADY_STEPS",
+    "Options",
+    "Simulation",
+    "StepCost",
+    "peak_without_limit",
+    "simulate",
+]
 
 POLICIES = ("coop", "coop-paper", "dtr", "dte")
+# After so many steps that are the same, `coop` follows the last schedule that it makes for them.
+STEADY_STEPS = 10
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-__all__ = ["LARGEST_BYTES", "format_budget", "format_bytes", "parse_bytes"]
+__all__ = ["LARGEST_BYTES", "format_budget", "format_bytes", "parse_bytes", "parse_share"]
 
 # Nothing real is larger (a pebibyte), and sums of a few thousand such sizes still fit 64 bits.
 LARGEST_BYTES = 2**50
@@ -42,6 +42,19 @@ def parse_bytes(size: int | str) -> int:
     if num_bytes > LARGEST_BYTES:
         raise ValueError(f"a size must be at most 2**50 bytes (1024 TiB), not {size!r}")
     return num_bytes
+
+
+def parse_share(size: int | str) -> float | None:
+    """`"80%"` as 0.8; None for what is no share. Raises `ValueError` for one that cannot be."""
+    if not isinstance(size, str) or not size.strip().endswith("%"):
+        return None
+    try:
+        share = float(size.strip()[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"{size!r} is not a share of the free memory: write '1%' to '100%'")
+    return share
 
 
 def format_bytes(num_bytes: int) -> str:

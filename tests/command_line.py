@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from coop.__main__ import main
+from coop.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 Coop = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -67,8 +68,9 @@ def in_process(
 
     def run(*arguments: object, **variables: str) -> tuple[object, str, str]:
         monkeypatch.chdir(tmp_path)
-        for name in ("COOP_BUDGET", "COOP_DEVICE", "COOP_POLICY"):
-            monkeypatch.delenv(name, raising=False)
+        # Empty is as if it were not there, and afterwards it is as before.
+        for option in OPTIONS:
+            monkeypatch.setenv(option.variable, "")
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         code: object

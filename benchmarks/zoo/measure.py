@@ -13,7 +13,7 @@ from benchmarks import floor as floor_module
 from benchmarks import program as program_module
 from benchmarks import sketch as sketch_module
 from benchmarks.harness.cells import Cell, Kind
-from coop.simulate import Options, Simulation, simulate
+from coop.simulate import STEADY_STEPS, Options, Simulation, simulate
 from coop.trace import Trace, read_trace
 
 from .networks import NETWORKS
@@ -37,7 +37,7 @@ def measure(name: str, folder: Path, policy: str, scan: bool) -> list[tuple[Cell
     network = NETWORKS[name]
     recorded = read_table()[name]
     path = trace_path(folder, network)
-    trace = read_trace(path)
+    trace = read_trace(path).repeated(STEADY_STEPS)
     about = {"half": network.half, "family": network.family}
     cells: list[tuple[Kind, float | None, str | None, int]] = [
         ("ratio", ratio, None, int(ratio * recorded.peak_bytes)) for ratio in RATIOS

@@ -20,7 +20,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-OK, MISSING, BROKEN = "ok", "missing", "broken"
+from coop import releases
+from coop.commands._surroundings import (
+    Found,
+    list_apps,
+    look_at_container,
+    look_at_locked_memory,
+    look_at_mig,
+    look_at_neighbours,
+    look_at_pinned_memory,
+    look_at_wsl,
+)
+
+OK, WARNING, MISSING, BROKEN = "ok", "warning", "missing", "broken"
 # For the Python that is looked at, from any folder.
 INSTALL = f"{shlex.quote(sys.executable)} -m pip install"
 CHECKOUT = shlex.quote(str(Path(__file__).resolve().parents[2]))
@@ -78,6 +90,18 @@ def _packages() -> Iterator[Finding]:
         else:
             version = getattr(module, "__version__", None) or _version(name)
             yield Finding(name, OK, f"{version} ({Path(str(module.__file__)).parent})")
+            if name == "torch":
+                yield from _release(str(version))
+
+
+def _release(version: str) -> Iterator[Finding]:
+    tested = "{}.{} to {}.{}".format(*releases.OLDEST, *releases.NEWEST_TESTED)
+    if releases.is_older(version):
+        fix = f"{INSTALL} 'torch>={'.'.join(map(str, releases.OLDEST))}'"
+        yield Finding("torch", BROKEN, f"{version} is too old: coop is for {tested}", fix)
+    elif releases.is_newer(version):
+        text = f"{version} is newer than what coop was tested with ({tested})"
+        yield Finding("torch", WARNING, f"{text}; more is tried out below")
 
 
 def _extension() -> Iterator[Finding]:
@@ -111,6 +135,7 @@ def _devices() -> Iterator[Finding]:
         why = "no GPU is visible" if torch.version.cuda else "this torch was built without CUDA"
         yield Finding("cuda", MISSING, why + "; budgets are for the CPU's memory here")
         return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     for index in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(index)
         text = f"{device.name}, {format_bytes(device.total_memory)}, CUDA {torch.version.cuda}"
@@ -119,8 +144,26 @@ def _devices() -> Iterator[Finding]:
         else:
             text += "; but the extension was built without CUDA (no toolkit was found then)"
             yield Finding(f"cuda:{index}", MISSING, text, f"CUDA_HOME=/usr/local/cuda {REINSTALL}")
+        free, total = torch.cuda.mem_get_info(index)
+        # Torch's own context is in there too: with what it reserved, what this process has of it.
+        used = total - free - torch.cuda.memory_reserved(index) - CONTEXT_BYTES
+        yield from _findings(look_at_neighbours(index, used, list_apps(index)))
+        yield from _findings(look_at_mig(index, device.name, visible))
+    yield from _findings(look_at_pinned_memory())
 
 
+def _surroundings() -> Iterator[Finding]:
+    yield from _findings(look_at_container())
+    yield from _findings(look_at_wsl())
+    yield from _findings(look_at_locked_memory())
+
+
+def _findings(found: Iterator[Found]) -> Iterator[Finding]:
+    return (Finding(*each) for each in found)
+
+
+# A CUDA context, at most.
+CONTEXT_BYTES = 700 * 2**20
 # Rows of a batch, and a budget that has to evict with them. On a GPU the libraries' workspaces must
 # fit too.
 SELF_TESTS = {"cpu": (1024, "10MiB"), "cuda": (65536, "512MiB")}
@@ -151,6 +194,32 @@ def _self_test() -> Iterator[Finding]:
             f"a test run is bit-identical at {result['num_evictions']} evictions and "
             f"{result['num_replays']} recomputations",
         )
+
+
+def _more_tests() -> Iterator[Finding]:
+    """With a torch that is newer than what was tested: operators of many kinds, all evicted."""
+    import torch
+
+    if not releases.is_newer(torch.__version__):
+        return
+    from coop.commands._slice import PROGRAMS, run_program
+
+    differing = []
+    for name, program in PROGRAMS.items():
+        try:
+            if run_program(program, paranoid=True) != run_program(program, paranoid=False):
+                differing.append(f"{name} (other bits)")
+        except Exception as error:  # whatever it is, it is the answer
+            differing.append(f"{name} ({type(error).__name__})")
+    if differing:
+        text = f"of {len(PROGRAMS)} small programs these go wrong: {', '.join(differing)}"
+        tested = ".".join(map(str, releases.NEWEST_TESTED))
+        yield Finding(
+            "more tests", BROKEN, text, f"{INSTALL} 'torch=={tested}.*', then {REINSTALL}"
+        )
+    else:
+        text = f"{len(PROGRAMS)} small programs with everything evicted are bit-identical"
+        yield Finding("more tests", OK, text)
 
 
 def _train(device: str) -> str:
@@ -223,8 +292,10 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
     _extension,
+    _surroundings,
     _devices,
     _self_test,
+    _more_tests,
     _extras,
 )
-NEEDS_EXTENSION = (_devices, _self_test)
+NEEDS_EXTENSION = (_devices, _self_test, _more_tests)

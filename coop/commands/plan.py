@@ -15,6 +15,7 @@ from coop.commands._arguments import output_path, size
 from coop.commands.run import WrongInput, module_program, print_traceback, script_program
 from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
 from coop.pretend import DataDependentError
+from coop.pretend_ranks import Ranks
 from coop.profiles import devices, get_device
 from coop.scripts import DEFAULT_NUM_STEPS, Outcome, record_script
 from coop.simulate import POLICIES
@@ -27,8 +28,12 @@ what reads a number gets 1. It is ended after two steps of its optimizers: the f
 state, the second is like all that follow. It changes no file: what it writes, removes or renames
 before that happens in a temporary folder, and is told in one line. Where an argument of the script
 contains {batch}, --batch-for BYTES finds the largest batch:
-coop plan --batch-for 24GiB train.py --batch-size {batch}
+coop plan --batch-for 24GiB train.py --batch-size {batch}. With --world-size 8 the script is rank 0
+of 8, with DDP or FSDP2: no launcher is needed.
 """
+
+
+DEFAULT_LINK = 25 * 10**9
 
 
 class ScriptFailed(Exception):
@@ -62,6 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_NUM_STEPS,
         help="end a script after so many steps of its optimizers; 0: let it end by itself "
         "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--world-size",
+        metavar="N",
+        type=_world_size,
+        help="a script is one of so many ranks; its collectives move nothing, and take as long as "
+        "--link says",
+    )
+    parser.add_argument(
+        "--link",
+        metavar="BYTES",
+        type=size,
+        default=DEFAULT_LINK,
+        help="what goes from one rank to the next in a second (default: 25GB)",
     )
     parser.add_argument("--save-trace", metavar="FILE", type=output_path, help="of a script")
     parser.add_argument(
@@ -134,6 +153,7 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
         num_steps=args.steps,
         path=path,
         on_error=print_traceback,
+        ranks=None if args.world_size is None else Ranks(args.world_size, args.link / 1e9),
     )
     if changes:
         print(f"coop plan: {name} changes no file: {changes}", file=sys.stderr)
@@ -260,6 +280,12 @@ class _Bar:
 
 def _sizes(text: str) -> list[int]:
     return [size(part) for part in text.split(",")]
+
+
+def _world_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return int(text)
 
 
 def _num_steps(text: str) -> int:

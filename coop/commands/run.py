@@ -11,6 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,16 +20,23 @@ from typing import NoReturn
 import torch
 
 import coop
-from coop.commands._arguments import budget_size, output_path
-from coop.config import PolicyName, choose_device
+from coop.config import Config, choose_device
+from coop.live import LiveLine
+from coop.options import (
+    CONFIG_OPTIONS,
+    OPTIONS,
+    Option,
+    config_from_environment,
+    from_environment,
+)
+from coop.progress import Step
+from coop.ranks import Ending, Rank, current_rank, summary, write_index
 from coop.sizes import format_bytes
+from coop.status import StatusFile
 
-POLICIES: tuple[PolicyName, ...] = ("coop", "dtr", "dte")
-DEVICES = ("cpu", "cuda")
 EPILOG = """
-The budget may also come from COOP_BUDGET (the policy from COOP_POLICY, the room for copies from
-COOP_HOST and COOP_HOST_DIR), for workers that inherit the environment:
-`COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
+Every option may also come from the environment, --budget from COOP_BUDGET and so on: for workers,
+as in `COOP_BUDGET=8GiB torchrun --nproc-per-node 2 -m coop run train.py`.
 """
 
 
@@ -38,86 +46,101 @@ class WrongInput(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, then the script and what belongs to it."""
-    parser.usage = (
-        "coop run --budget BYTES [--device DEVICE] [--policy POLICY] "
-        "[--host BYTES --host-dir FOLDER] [--report FILE] "
-        "[--snapshot FILE] [--trace FILE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
-    )
+    parser.usage = "coop run [OPTION ...] (SCRIPT | -m MODULE) [ARGUMENT ...]"
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--budget", metavar="BYTES", type=budget_size, help="e.g. 8GiB, 600MB; on a GPU also 80%%"
-    )
-    parser.add_argument(
-        "--device", choices=DEVICES, help="whose memory (default: the GPU's, if there is one)"
-    )
-    parser.add_argument("--policy", choices=POLICIES, help="what to evict (default: coop)")
-    parser.add_argument(
-        "--host",
-        metavar="BYTES",
-        help="room for copies of what leaves the budget, parameters and optimizer state included",
-    )
-    parser.add_argument("--host-dir", metavar="FOLDER", help="where that room is: on a local disk")
-    parser.add_argument("--report", metavar="FILE", type=output_path, help="write an HTML report")
-    parser.add_argument(
-        "--snapshot", metavar="FILE", type=output_path, help="write a memory_viz snapshot"
-    )
-    parser.add_argument(
-        "--trace", metavar="FILE", type=output_path, help="write a trace for `coop plan`"
-    )
-    parser.add_argument(
-        "--source-lines", action="store_true", help="in the trace, the lines of your code"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no summary at the end")
+    of_config = parser.add_argument_group("how the budget works, as in coop.Config")
+    for option in OPTIONS:
+        _add_option(of_config if option.is_field else parser, option)
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", nargs="?")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
 
 
+def _add_option(parser: argparse._ActionsContainer, option: Option) -> None:
+    """None is for what is not given: then the environment is asked."""
+    text = option.help.replace("%", "%%")
+    if option.is_switch:
+        action = argparse.BooleanOptionalAction if option.is_field else "store_true"
+        parser.add_argument(option.flag, action=action, default=None, help=text)
+        return
+
+    def parse(word: str) -> object:
+        try:
+            return option.parse(word)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    choices = "{" + ",".join(option.choices) + "}" if option.choices else option.metavar
+    parser.add_argument(option.flag, metavar=choices, type=parse, help=text)
+
+
+def _ask_environment(args: argparse.Namespace) -> None:
+    """What is not given, from the environment; and what is, into it, for workers.
+
+    Not the files that are written: a worker would write the same ones.
+    """
+    for option in OPTIONS:
+        value = getattr(args, option.name)
+        if value is None:
+            setattr(args, option.name, from_environment(option.name))
+        elif not option.is_for_run:
+            os.environ[option.variable] = str(int(value)) if option.is_switch else str(value)
+        if option.is_for_run:
+            os.environ.pop(option.variable, None)
+
+
+def _config(args: argparse.Namespace) -> Config:
+    given = {option.name: getattr(args, option.name) for option in CONFIG_OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+    return replace(config_from_environment(), **given)
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs it in this process, so that its exit code and signals are this process's."""
     try:
-        budget = _budget(args.budget)
+        _ask_environment(args)
+        config = _config(args)
         device = _device(args.device)
-        policy = _policy(args.policy)
-        host = args.host or os.environ.get("COOP_HOST") or "0"
-        host_dir = args.host_dir or os.environ.get("COOP_HOST_DIR")
-        config = coop.Config(policy=policy, host=host, host_dir=host_dir)
-        if device == "cpu" and budget.strip().endswith("%"):
-            raise WrongInput(f"{budget!r}: a share is of a GPU's free memory; here give bytes")
         if args.script is None:
             raise WrongInput("nothing to run: give a script, or -m and a module, after the options")
         program = module_program(args.script) if args.module else script_program(args.script)
-        events = args.report is not None or args.snapshot is not None
         stack = contextlib.ExitStack()
         if device == "cpu":
-            session = stack.enter_context(coop.budget(budget, device="cpu", config=config))
+            session = stack.enter_context(coop.budget(args.budget, device="cpu", config=config))
         else:
             # To its very end: a GPU has no room to bring back what is evicted then.
-            session = coop.install(budget, device="cuda", config=config)
-        if events:
+            session = coop.install(args.budget, device="cuda", config=config)
+        if args.report is not None or args.snapshot is not None:
             session.events.record()
         if args.trace is not None:
-            session.trace.start(source_lines=args.source_lines)
+            session.trace.start(source_lines=bool(args.source_lines))
     except (WrongInput, ValueError, RuntimeError) as error:
         line = str(error).partition("\n")[0].removeprefix("coop: ")
         print(f"coop run: {line}", file=sys.stderr)
         return 2
-    os.environ |= {"COOP_BUDGET": budget, "COOP_DEVICE": device, "COOP_POLICY": policy}
-    os.environ |= {"COOP_HOST": host, "COOP_HOST_DIR": host_dir or ""}
+    os.environ["COOP_DEVICE"] = device
     sys.argv = [args.script, *args.arguments]
     process = os.getpid()
+    progress = _Progress(session, device, args)
     begin = time.perf_counter()
     exit_code: int | str | None = 0
+    failure = ""
+    rank = current_rank()
+    if rank is not None:
+        rank.watch()
     try:
         program()
     except SystemExit as error:
         exit_code = error.code
+        failure = f"exit code {exit_code}" if exit_code else ""
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT
+        failure = "interrupted"
         if os.getpid() == process:
             print("coop run: interrupted", file=sys.stderr)
     except BaseException as error:
         exit_code = 1
+        failure = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         print_traceback(error)
         if isinstance(error, coop.OutOfBudgetError):
             enough = error.shortage["sufficient_budget_bytes"]
@@ -127,11 +150,17 @@ def run(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     seconds = time.perf_counter() - begin
+    if failure and rank is not None and os.getpid() == process:
+        rank.fail(failure)
     if os.getpid() != process:
         stack.pop_all()  # a fork of the script: the budget is its parent's
         sys.exit(exit_code)
     try:
-        _finish(stack, session, policy, seconds, args)
+        progress.end()
+        if rank is None:
+            _finish(stack, session, args)
+        else:
+            _finish_rank(stack, session, rank, seconds, args, failure)
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT  # again: what was not written by now is not wanted
     if exit_code == 128 + signal.SIGINT:
@@ -147,35 +176,34 @@ def _plan_command(args: argparse.Namespace, device: str) -> str:
     return shlex.join(words)
 
 
-def _budget(given: str | None) -> str:
-    if given is not None:
-        return given
-    text = os.environ.get("COOP_BUDGET")
-    if not text:
-        raise WrongInput("no budget: give one, as in --budget 8GiB, or set COOP_BUDGET")
-    try:
-        return budget_size(text)
-    except argparse.ArgumentTypeError as error:
-        raise WrongInput(f"COOP_BUDGET: {error}") from None
-
-
 def _device(given: str | None) -> str:
-    text = given or os.environ.get("COOP_DEVICE")
-    if not text:
+    if given is None:
         return choose_device(None).type
-    if text not in DEVICES:
-        raise WrongInput(f"COOP_DEVICE: {text!r} is not a device; choose cpu or cuda")
-    if text == "cuda" and not torch.cuda.is_available():
+    if given == "cuda" and not torch.cuda.is_available():
         raise WrongInput("there is no CUDA device here: `coop doctor` says more")
-    return text
+    return given
 
 
-def _policy(given: PolicyName | None) -> PolicyName:
-    text = given or os.environ.get("COOP_POLICY") or "coop"
-    for policy in POLICIES:
-        if policy == text:
-            return policy
-    raise WrongInput(f"COOP_POLICY: {text!r} is not a policy; choose coop, dtr or dte")
+class _Progress:
+    """While it runs: the file that `coop watch` reads, and the line of --live."""
+
+    def __init__(self, session: coop.Session, device: str, args: argparse.Namespace) -> None:
+        title = " ".join([Path(args.script).name, *args.arguments])
+        self._file = StatusFile(title, device)
+        self._session = session
+        self._line = LiveLine() if args.live else None
+        session.on_step(self._stepped)
+
+    def _stepped(self, step: Step) -> None:
+        is_slower = self._session.stats().num_evictions > 0
+        status = self._file.update(step, self._session.next_better() if is_slower else "")
+        if self._line is not None:
+            self._line.show(status)
+
+    def end(self) -> None:
+        if self._line is not None:
+            self._line.end()
+        self._file.remove()
 
 
 # --- what runs ------------------------------------------------------------------------------------
@@ -254,20 +282,51 @@ def _die_of_interrupt() -> NoReturn:
 # --- the end --------------------------------------------------------------------------------------
 
 
-def _finish(
+def _finish_rank(
     stack: contextlib.ExitStack,
     session: coop.Session,
-    policy: str,
+    rank: Rank,
     seconds: float,
     args: argparse.Namespace,
+    failure: str,
 ) -> None:
+    """Files of its own; the last rank of this machine sums up for all, and links the reports."""
+    report = args.report
+    for name in ("report", "snapshot", "trace"):
+        path = getattr(args, name)
+        setattr(args, name, None if path is None else rank.path_of(path))
+    _close(stack)
+    written = _write_outputs(session, args)
+    own_report = args.report.name if args.report in written else ""
+    endings = rank.end(Ending.of(rank.rank, session.stats(), seconds, failure, own_report))
+    if not endings:
+        return
+    lines = summary(endings)
+    if report is not None:
+        try:
+            write_index(report, " ".join([Path(args.script).name, *args.arguments]), endings)
+            lines.append(f"wrote {report}, which links the reports of all ranks")
+        except OSError as error:
+            print(f"coop run: {error}", file=sys.stderr)
+    if not args.quiet:
+        for line in lines:
+            print(f"coop: {line}", file=sys.stderr)
+
+
+def _close(stack: contextlib.ExitStack) -> None:
     try:
         stack.close()
     except coop.LostTensorError as error:
         print(f"coop run: {error}", file=sys.stderr)
+
+
+def _finish(stack: contextlib.ExitStack, session: coop.Session, args: argparse.Namespace) -> None:
+    _close(stack)
     written = _write_outputs(session, args)
-    if not args.quiet:
-        _print_summary(session, policy, seconds, written)
+    if args.quiet:
+        return
+    for line in session.summary(", ".join(str(path) for path in written)):
+        print(f"coop: {line}", file=sys.stderr)
 
 
 def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path]:
@@ -286,32 +345,3 @@ def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path
         except OSError as error:
             print(f"coop run: {error}", file=sys.stderr)
     return written
-
-
-def _print_summary(session: coop.Session, policy: str, seconds: float, written: list[Path]) -> None:
-    stats = session.stats()
-    per_step = f" ({seconds / stats.num_steps:.3g} s each)" if stats.num_steps else ""
-    search_us = stats.search_ns / max(stats.num_searches, 1) / 1e3
-    copies = (
-        f"{format_bytes(stats.host_saved_bytes)} copied to {format_bytes(stats.host_bytes)} of "
-        f"main memory (at most {format_bytes(stats.host_peak_bytes)} held), "
-        f"{format_bytes(stats.host_loaded_bytes)} back, waited {stats.host_wait_ns / 1e9:.3g} s "
-        "(estimated)"
-    )
-    lines = (
-        f"budget {format_bytes(stats.budget_bytes)}, policy {policy}: peak "
-        f"{format_bytes(stats.peak_bytes)} ({stats.peak_bytes / stats.budget_bytes:.1%}); "
-        f"nothing is evicted from {format_bytes(stats.needed_bytes)} on "
-        f"(--budget {stats.needed_bytes})",
-        f"{stats.num_steps} steps{per_step}, {stats.num_operators} operators, {seconds:.1f} s",
-        f"{stats.num_evictions} evictions ({format_bytes(stats.evicted_bytes)}), "
-        f"{stats.num_replays} recomputations, overhead {stats.overhead - 1:.1%} (estimated)",
-        *([copies] if stats.host_bytes else []),
-        f"{stats.num_searches} searches of {search_us:.1f} us, "
-        f"fragmentation {stats.fragmentation:.1%}",
-        "wrote " + ", ".join(str(path) for path in written)
-        if written
-        else "no report (--report FILE writes one)",
-    )
-    for line in lines:
-        print(f"coop: {line}", file=sys.stderr)

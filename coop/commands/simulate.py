@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", metavar="BYTES", type=size, default=0, help="room for copies in main memory"
     )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat the last step of the trace until there are so many",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -40,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         host_bytes=args.host,
     )
     try:
-        trace = read_trace(args.trace)
+        trace = read_trace(args.trace).repeated(args.steps)
         budget_bytes = args.budget or int(args.ratio * peak_without_limit(trace))
         result = simulate(trace, budget_bytes, options)
     except TraceError as error:

@@ -33,6 +33,7 @@ def render(recording: Recording, title: str = "") -> str:
     columns, layout = _columns(timeline)
     facts = {
         "title": title or "coop",
+        "summary": recording.summary,
         "policy": recording.policy,
         "device": recording.device,
         "stats": recording.stats,

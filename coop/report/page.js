@@ -471,6 +471,13 @@ function header() {
   document.getElementById("title").textContent = facts.title;
   document.getElementById("subtitle").textContent =
     `policy ${facts.policy}, on ${facts.device}. The numbers are of the whole session.`;
+  // As at the end of `coop run`: a word, and what is to be said of it.
+  const summary = document.getElementById("summary");
+  for (const line of facts.summary) {
+    const [, word, rest] = line.match(/^(\S+)\s+(.*)$/);
+    element("dt", word, summary);
+    element("dd", rest, summary);
+  }
   const overhead = s.compute_ns ? s.replay_ns / s.compute_ns : 0;
   const numbers = [
     ["budget", bytesText(s.budget_bytes), "the size of the arena: all the memory there is"],

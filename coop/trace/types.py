@@ -69,6 +69,22 @@ class Trace:
         native = self.native.priced(_C.DeviceProfile(**asdict(profile)))
         return replace(self, native=native)
 
+    def repeated(self, num_steps: int) -> "Trace":
+        """The trace with its last step repeated until it has so many.
+
+        A schedule is followed only after a few steps that are the same, so what a program costs in
+        the long run is what its last step costs then. Needs three steps, of which the last two are
+        the same; else this is the same trace.
+        """
+        native, origins = self.native.repeated(num_steps)
+        entry_ops = [self.entry_ops[origin] for origin in origins]
+        sources = {
+            entry: self.sources[origin]
+            for entry, origin in enumerate(origins)
+            if origin in self.sources
+        }
+        return replace(self, native=native, entry_ops=entry_ops, sources=sources)
+
 
 def is_compressed(path: str | Path) -> bool:
     """Whether a file of this name is."""

@@ -16,7 +16,8 @@ Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
       host_(*this),
       storages_(*this, *memory_),
       core_(config.core, &host_),
-      externals_(core_, locks_, storages_.header_bytes()) {}
+      externals_(core_, locks_, storages_.header_bytes()),
+      in_flight_(*this) {}
 
 Engine::~Engine() { recipes_.clean_up(); }
 
@@ -53,6 +54,7 @@ void Engine::take_back(Operation* operation) {
 }
 
 bool Engine::evict(c10::StorageImpl* impl) {
+  in_flight_.collect();
   const ReplayLock guard(locks_);
   Storage* storage = storages_.find(impl);
   if (storage != nullptr && recorder_ != nullptr) recorder_->evict(storage);
@@ -60,6 +62,7 @@ bool Engine::evict(c10::StorageImpl* impl) {
 }
 
 void Engine::evict_all() {
+  in_flight_.collect();
   const ReplayLock guard(locks_);
   core_.evict_all();
 }
@@ -156,6 +159,7 @@ void Engine::end_step(bool boundary) {
     core_.end_step(boundary);
   }
   warn_if_slow(*this);
+  in_flight_.collect();
   recipes_.clean_up();
   externals_.sweep();
 }

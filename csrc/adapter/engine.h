@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "adapter/call/cost.h"
+#include "adapter/call/in_flight.h"
 #include "adapter/call/recipe_pool.h"
 #include "adapter/dispatch/flags.h"
 #include "adapter/host.h"
@@ -97,6 +98,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   RecipePool& recipes() { return recipes_; }
   FlagsReader& flags() { return flags_; }
   KeptOperators& kept_operators() { return kept_operators_; }
+  InFlight& in_flight() { return in_flight_; }
   // Null: nothing is recorded.
   Recorder* recorder() { return recorder_.get(); }
 
@@ -111,6 +113,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   Externals externals_;
   FlagsReader flags_;
   KeptOperators kept_operators_;
+  InFlight in_flight_;
   std::unique_ptr<JsonLines> trace_;  // what the recorder has told
   std::unique_ptr<Recorder> recorder_;
   std::atomic<bool> in_step_{false};

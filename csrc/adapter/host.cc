@@ -84,10 +84,14 @@ Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
   return made;
 }
 
-// But for what may be the rest of its block, which is nobody's.
+// A block may end with bytes that are nobody's. How many they are only a storage knows; of what has
+// none it is less than an alignment.
 bool TorchHost::is_copy(const Value& value, const HostExtents& extents) {
   if (!engine_.memory().device().is_cpu()) return true;
-  Bytes left = value.bytes - engine_.storages().header_bytes() - engine_.config().core.alignment;
+  const Storages& storages = engine_.storages();
+  Bytes left = value.storage != nullptr
+                   ? storages.content_bytes(*value.storage)
+                   : value.bytes - storages.header_bytes() - engine_.config().core.alignment + 1;
   return for_each_piece(engine_, value, extents,
                         [&](const std::byte* piece, const std::byte* content, Bytes bytes) {
                           const Bytes compared = std::clamp<Bytes>(left, 0, bytes);

@@ -73,6 +73,11 @@ void Core::abort(Operation& operation) {
   COOP_DEBUG_ASSERT(is_valid());
 }
 
+void Core::let_go(Operation& operation) {
+  operators_.let_go(operation);
+  COOP_DEBUG_ASSERT(is_valid());
+}
+
 bool Core::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   return compactor_.make_room(inputs, num_inputs, wanted, attempt);
 }
@@ -105,6 +110,8 @@ void Core::keep(Storage* storage, const char* reason, bool for_good) {
   if (for_good) {
     ++storage->lasting_keeps;
     storage->lasting_reason = reason;
+    // Whoever has its address may write it, and go on when the storage has died.
+    if (storage->value->is_resident()) host_copies_.forbid(storage->value);
   }
   if (journal_.events.enabled) {
     journal_.emit(EventKind::kKeep, storage->value, journal_.events.reason_index(reason));

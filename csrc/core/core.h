@@ -54,6 +54,8 @@ class Core {
   void commit(Operation& operation, Recipe* recipe, Value* const* inputs, size_t num_inputs,
               Storage* const* fresh, size_t num_fresh, Cost cost);
   void abort(Operation& operation);
+  // Nothing runs any more that used what the operation locked.
+  void let_go(Operation& operation);
   // Before commit() and abort(), which do it too: see Writes::settle.
   void settle_writes(Operation& operation) { writes_.settle(operation.writes); }
   // The last resort, for an operator that did not fit and was aborted: see Compactor. True: it is

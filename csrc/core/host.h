@@ -67,7 +67,7 @@ class Host {
   virtual bool copy_out(const Value&, const HostExtents&) { return false; }
   // A fresh storage from Core::allocate, with the bytes of the value.
   virtual Storage* copy_in(const Value&, const HostExtents&) { return nullptr; }
-  // For the debug build: whether the value's bytes are those of its copy, as far as can be seen.
+  // For the debug build: whether the value's bytes are those of its copy.
   virtual bool is_copy(const Value&, const HostExtents&) { return true; }
 
  private:

@@ -55,6 +55,15 @@ struct Config {
 
 // What an allocation that cannot be satisfied knows (Rule 15).
 struct Shortage {
+  // A block that no window may contain.
+  struct Held {
+    Bytes bytes = 0;
+    const char* as = "";           // what it is: see Space::shortage
+    const void* handle = nullptr;  // the host's object, if it has one
+    int64_t serial = 0;            // of its value
+  };
+  static constexpr size_t kMostLargest = 16;
+
   Bytes wanted = 0;
   Bytes budget = 0;
   Bytes held = 0;
@@ -67,6 +76,7 @@ struct Shortage {
   Bytes refused_bytes = 0;      // of the roots, those for whose copies there was no room
   Bytes host_bytes = 0;         // of main memory, for copies
   std::vector<std::pair<std::string, Bytes>> kept;  // kept bytes by reason
+  std::vector<Held> largest;                        // first of what cannot be evicted
 };
 
 class OutOfBudget : public std::runtime_error {

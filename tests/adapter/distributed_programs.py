@@ -357,7 +357,7 @@ def _zero() -> list[Tensor]:
 def _fsdp(*, reshard: bool) -> Program:
     def program() -> list[Tensor]:
         model = _network()
-        mesh = init_device_mesh("cpu", (2,))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for layer in model:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)

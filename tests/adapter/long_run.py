@@ -37,10 +37,10 @@ def train(
     return collect([loss.detach()], modules=[model])
 
 
-def resident_bytes() -> int:
-    """The resident set of this process."""
+def resident_bytes(field: str = "VmRSS") -> int:
+    """The resident set of this process; `VmHWM`: the largest that it was."""
     status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    (line,) = (line for line in status.splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) * 1024
 
 
@@ -64,7 +64,11 @@ def main() -> None:
         def sample(step: int) -> None:
             if (step + 1) % arguments.every == 0:
                 counts = session.stats().as_dict() if session else {}
-                now = {"resident_bytes": resident_bytes(), "cpu_seconds": time.process_time()}
+                now = {
+                    "resident_bytes": resident_bytes(),
+                    "most_resident_bytes": resident_bytes("VmHWM"),
+                    "cpu_seconds": time.process_time(),
+                }
                 samples.append({**counts, "step": step + 1, **now})
 
         train(arguments.steps, rows=arguments.rows, depth=arguments.depth, on_step=sample)

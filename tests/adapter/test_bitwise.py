@@ -25,13 +25,12 @@ from .harness import (
     try_budget,
 )
 from .programs import PROGRAMS
-from .slices import covering_pairs
+from .slices import covering_pairs, first
 
 # The search costs a run a halving: fine for coop, coarse for the two baselines.
 TOLERANCE = {"coop": 0.05, "dtr": 0.2, "dte": 0.2}
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
-every_program = pytest.mark.parametrize("name", PROGRAMS)
 every_pair = pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES))
 
 
@@ -65,14 +64,16 @@ def test_a_program_is_the_same_bits_at_its_peak(name: str, policy: str) -> None:
     fit_at_peak(name, policy).check(reference(PROGRAMS[name]))
 
 
-@every_policy
-@every_program
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [*((name, "coop") for name in PROGRAMS), *covering_pairs(PROGRAMS, ("dtr", "dte"), every=3)],
+)
 def test_a_program_is_the_same_bits_at_60_percent_of_its_peak(name: str, policy: str) -> None:
     fit = fit_at_60_percent(name, policy)
     fit.check(reference(PROGRAMS[name]))
 
 
-@pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES, every=2))
+@pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES, every=4))
 def test_a_program_is_the_same_bits_at_the_smallest_budget_it_fits(
     name: str, policy: str, smallest_budgets: SmallestBudgets
 ) -> None:
@@ -90,8 +91,10 @@ def test_a_program_is_the_same_bits_at_the_smallest_budget_it_fits(
     smallest.check(reference(program))
 
 
+# One of them: threads of kernels wait for each other by spinning, which takes a busy machine long.
 @pytest.mark.parametrize(
-    "name", ["mlp", "cnn_with_batch_norm_and_inplace_relu", "transformer_with_dropout_and_sdpa"]
+    "name",
+    first(1, ["cnn_with_batch_norm_and_inplace_relu", "mlp", "transformer_with_dropout_and_sdpa"]),
 )
 def test_a_program_is_the_same_bits_where_kernels_use_two_threads(name: str) -> None:
     torch.set_num_threads(2)

@@ -161,9 +161,8 @@ def test_every_collective_of_torch_is_known_as_one() -> None:
             with pytest.raises(ValueError, match="never replayed"):
                 coop.allow_replay(schema.name)
         if space == "c10d":
+            # What each of them writes: test_collectives.py.
             assert not info["passes_through"], schema
-            tensors = ["Tensor" in str(argument.type) for argument in schema.arguments]
-            assert all(map(bool.__le__, tensors, info["writes"])), schema
         else:
             assert info["passes_through"], schema
     assert len(spaces["c10d"]) >= 20

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from .distributed import Pair
-from .distributed import pair as start
-from .distributed_programs import COLLECTIVES, TRAININGS
+from .distributed import COLLECTIVES, TRAININGS, Ranks, start
+from .distributed_parallel import SLOW
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
@@ -18,12 +17,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     yield from start(tmp_path_factory.mktemp("distributed"))
 
 
-def _check(pair: Pair, name: str) -> None:
-    for found in pair.run(name):
+def _check(ranks: Ranks, name: str) -> None:
+    for found in ranks.run(name):
         assert isinstance(found, dict), found
         assert all(found.values()), found
 
@@ -31,16 +30,22 @@ def _check(pair: Pair, name: str) -> None:
 @pytest.mark.debug_build
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_a_collective_leaves_the_same_bits_where_everything_is_evicted(
-    pair: Pair, name: str
+    ranks: Ranks, name: str
 ) -> None:
-    _check(pair, name)
+    _check(ranks, name)
 
 
 @pytest.mark.debug_build
-@pytest.mark.parametrize("name", TRAININGS)
-def test_training_leaves_the_same_bits_in_budgets_that_evict(pair: Pair, name: str) -> None:
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_program_leaves_the_same_bits(ranks: Ranks, seed: int) -> None:
+    _check(ranks, f"random {seed}")
+
+
+@pytest.mark.debug_build
+@pytest.mark.parametrize("name", [name for name in TRAININGS if name not in SLOW])
+def test_training_leaves_the_same_bits_in_budgets_that_evict(ranks: Ranks, name: str) -> None:
     if name == "ddp, low rank" and torch.cuda.is_available():
         pytest.skip(
             "torch's PowerSGD synchronizes the GPU of its tensors, which the CPU's do not have"
         )
-    _check(pair, name)
+    _check(ranks, name)

@@ -80,15 +80,16 @@ def test_the_resident_set_does_not_grow_over_1000_steps(samples: list[Sample]) -
 
 
 def test_the_resident_set_is_the_plain_process_without_activations_plus_the_budget() -> None:
+    """At its largest: what an allocator gives back afterwards depends on the machine."""
     shape = {"depth": 12, "steps": 2, "every": 2}
     budget_bytes = 64 * MIB
     (empty,) = long_run(rows=1, **shape)
     (plain,) = long_run(rows=32768, **shape)
     (inside,) = long_run(rows=32768, budget=budget_bytes, **shape)
-    bound_bytes = 1.05 * (empty["resident_bytes"] + budget_bytes)
-    assert plain["resident_bytes"] > bound_bytes  # or else the bound would say nothing
+    bound_bytes = empty["most_resident_bytes"] + budget_bytes + 24 * MIB
+    assert plain["most_resident_bytes"] > bound_bytes  # or else the bound would say nothing
     assert inside["num_evictions"] > 0
-    assert inside["resident_bytes"] <= bound_bytes
+    assert inside["most_resident_bytes"] <= bound_bytes
 
 
 # Without an optimizer's step

@@ -140,6 +140,9 @@ CHANGES: dict[str, Callable[[Tensor], object]] = {
     "filled": lambda x: x.untyped_storage().fill_(1),
     "copied": lambda x: x.untyped_storage().copy_(torch.ones(65536).untyped_storage()),
     "set": lambda x: x.untyped_storage().__setitem__(0, 1),
+    "applied": lambda x: x.apply_(lambda a: a + 1),
+    "mapped": lambda x: x.map_(torch.ones(65536) * 2, lambda a, b: a + b),
+    "mapped with two": lambda x: x.map2_(x.sin(), x.cos(), lambda a, b, c: a + b * c),
 }
 
 

@@ -63,7 +63,7 @@ def test_programs_have_the_same_bits_when_everything_leaves(name: str, tmp_path:
 def test_a_model_trains_whose_parameters_and_state_do_not_fit(tmp_path: Path) -> None:
     expected = cloned(train())
     with (
-        pytest.raises(coop.OutOfBudgetError, match="room for copies of them"),
+        pytest.raises(coop.OutOfBudgetError, match="room for copies of roots"),
         coop.budget("3MiB", device="cpu"),
     ):
         train()
@@ -199,6 +199,8 @@ def test_what_is_handed_out_by_its_address_stays(tmp_path: Path) -> None:
         assert not coop.evict(other)
         assert other.data_ptr() == address
         assert session.stats().num_host_saves == 2
+        # Whoever has an address may write: their copies are worth nothing.
+        assert session.stats().host_held_bytes == 0
 
 
 def test_empty_memory_that_is_filled_by_parts_stays(tmp_path: Path) -> None:

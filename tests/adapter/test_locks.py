@@ -18,7 +18,7 @@ from coop._native import _C
 
 pytestmark = pytest.mark.debug_build
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 600
 
 
 def run_to_the_end(program: str) -> None:

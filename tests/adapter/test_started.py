@@ -95,7 +95,7 @@ def elder() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 
     def call(function: Callable[[], Any]) -> Any:
         tasks.put(function)
-        return results.get(timeout=60)
+        return results.get(timeout=600)
 
     yield call
     tasks.put(None)
@@ -152,14 +152,14 @@ def test_a_thread_outlives_its_budget() -> None:
     def work() -> None:
         t = product()
         made.set()
-        left.wait(timeout=60)
+        left.wait(timeout=600)
         results.append(t + product())
 
     with coop.budget("8MiB") as session:
         engine = weakref.ref(session._engine)
         thread = threading.Thread(target=work)
         thread.start()
-        made.wait(timeout=60)
+        made.wait(timeout=600)
     gc.collect()
     assert engine() is not None  # an operator of the thread may be using it
     left.set()

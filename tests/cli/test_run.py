@@ -45,18 +45,21 @@ def test_a_script_gives_the_same_bits_in_a_budget_and_five_lines_more(
     assert (ran.returncode, ran.stdout) == (0, plain.stdout)
     lines = ran.stderr.splitlines()
     patterns = (
-        r"coop: budget 6\.00 MiB, policy coop: peak 5\.\d\d MiB \(\d\d\.\d%\); "
-        r"nothing is evicted from \d\.\d\d MiB on \(--budget \d+\)",
-        r"coop: 3 steps \([\d.]+ s each\), \d+ operators, [\d.]+ s",
-        r"coop: \d+ evictions \([\d.]+ MiB\), \d+ recomputations, overhead [\d.]+% \(estimated\)",
-        r"coop: \d+ searches of [\d.]+ us, fragmentation [\d.]+%",
-        r"coop: no report \(--report FILE writes one\)",
+        r"coop: needed  6\.\d\d MiB to run without evicting anything",
+        r"coop: got     6\.00 MiB on the CPU; it held 5\.\d\d MiB at most",
+        r"coop: cost    about [\d.]+% more compute \(estimated\): \d+ operators run again, "
+        r"\d+ evictions of [\d.]+ MiB; 3 steps in [\d.]+ s",
+        r"coop: next    --budget [\d.]+MiB evicts nothing; a budget between the two .*",
+        r"coop: report  none \(--report FILE writes one\)",
     )
     assert len(lines) == 5, ran.stderr
     for line, pattern in zip(lines, patterns, strict=True):
         assert re.fullmatch(pattern, line), line
-    assert int(lines[2].split()[1]) > 0
     assert sorted(file.name for file in tmp_path.iterdir()) == ["train.py"]
+    # What it says is next is so.
+    followed = coop_command("run", *lines[3].split()[2:4], "train.py")
+    assert (followed.returncode, followed.stdout) == (0, plain.stdout)
+    assert "coop: cost    nothing: no value was evicted; 3 steps in " in followed.stderr
 
 
 def test_arguments_name_and_path_are_the_scripts_own(
@@ -129,10 +132,11 @@ def test_a_budget_that_is_too_small_is_explained_and_reported(
     (row,) = (row for row, line in enumerate(lines) if line.startswith("Try: "))
     assert re.fullmatch(r"Try: \(1\) a budget of \d+, or a little more, .*;", lines[row])
     assert re.fullmatch(r"     \(2\) a smaller batch or sequence.*;", lines[row + 1])
-    assert re.fullmatch(r"     \(3\) .*\.", lines[row + 2])
+    assert re.fullmatch(r"     \(3\) smaller operators, .*;", lines[row + 2])
+    assert re.fullmatch(r"     \(4\) fewer roots .*\.", lines[row + 3])
     enough = lines[row].split()[5].rstrip(",")
-    assert lines[row + 3].startswith(f"coop run: out of budget; try --budget {enough} (")
-    assert ran.stderr.splitlines()[-1] == f"coop: wrote {tmp_path}/out.html"
+    assert lines[row + 4].startswith(f"coop run: out of budget; try --budget {enough} (")
+    assert ran.stderr.splitlines()[-1] == f"coop: report  {tmp_path}/out.html"
     report = (tmp_path / "out.html").read_text()
     assert "The smallest budget that can pass this point: " in report
 
@@ -147,12 +151,11 @@ NOT_A_SIZE = (
     ("arguments", "variables", "line"),
     [
         (["--budget", "8XB", "train.py"], {}, f"argument --budget: '8XB' {NOT_A_SIZE}"),
-        (["train.py"], {}, "no budget: give one, as in --budget 8GiB, or set COOP_BUDGET"),
         (["train.py"], {"COOP_BUDGET": "8XB"}, f"COOP_BUDGET: '8XB' {NOT_A_SIZE}"),
         (
             ["train.py"],
             {"COOP_BUDGET": "1MiB", "COOP_POLICY": "lru"},
-            "COOP_POLICY: 'lru' is not a policy; choose coop, dtr or dte",
+            "COOP_POLICY: 'lru' is not a policy; choose coop, coop-paper, dtr or dte",
         ),
         (
             ["--budget", "1KiB", "train.py"],
@@ -199,9 +202,20 @@ NOT_A_SIZE = (
             "argument --budget: a size must be at least 1 byte, not '0'",
         ),
         (
-            ["--budget", "80%", "--device", "cpu", "train.py"],
+            ["--budget", "120%", "train.py"],
             {},
-            "'80%': a share is of a GPU's free memory; here give bytes",
+            "argument --budget: '120%' is not a share of the free memory: write '1%' to '100%'",
+        ),
+        (["train.py"], {"COOP_LIVE": "x"}, "COOP_LIVE: 'x' is neither yes nor no: write 1 or 0"),
+        (
+            ["--small-bytes", "x", "train.py"],
+            {},
+            f"argument --small-bytes: 'x' {NOT_A_SIZE}",
+        ),
+        (
+            ["train.py"],
+            {"COOP_QUIET_AFTER": "few"},
+            "COOP_QUIET_AFTER: 'few' is not a whole number",
         ),
         (
             ["--budget", "1MiB", "--report", "/proc/r.html", "train.py"],

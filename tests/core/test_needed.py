@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from coop._native import _C
 from tests.core.driver import Driver
 
 pytestmark = pytest.mark.debug_build
 UNIT = 64
+KIND = _C.entry_kinds()
 
 
 def core_of(units: int) -> Driver:
@@ -100,3 +104,50 @@ def test_a_budget_that_was_enough_is_enough() -> None:
         core.root(storage, 256)
     stats = core.simulator.stats()
     assert stats["peak_bytes"] < stats["needed_bytes"] <= 64 * 1024
+
+
+def random_trace(seed: int) -> _C.Trace:
+    """Operators on small and large values, of which about half are freed again."""
+    rng = random.Random(seed)
+    trace, alive, count = _C.Trace(), list[int](), 0
+    for _ in range(rng.randrange(20, 200)):
+        if alive and rng.random() < 0.3:
+            trace.add(KIND["free"], alive.pop(rng.randrange(len(alive))), 0, 0)
+            continue
+        inputs = rng.sample(alive, min(len(alive), rng.randrange(4)))
+        outputs = [count := count + 1 for _ in range(rng.randrange(1, 3))]
+        trace.add_operator(
+            op=len(inputs), cost=float(rng.randrange(1, 1000)), left=rng.random() < 0.5,
+            replayable=rng.random() < 0.9, inputs=inputs, outputs=outputs,
+            output_bytes=[rng.randrange(12 * UNIT) for _ in outputs], writes=[], overwrites=[],
+            memory=[], line=0, backward=rng.random() < 0.3,
+        )  # fmt: skip
+        alive += outputs
+    return trace
+
+
+@pytest.mark.parametrize("small_bytes", [0, 3 * UNIT])
+def test_what_any_run_reports_is_a_budget_in_which_nothing_is_evicted(small_bytes: int) -> None:
+    """With room, and after evictions; also where small values find no room for their area."""
+
+    def stats_of(trace: _C.Trace, num_bytes: int) -> dict[str, float] | None:
+        config = _C.Config(num_bytes, "coop", alignment=UNIT, small_bytes=small_bytes)
+        result = _C.simulate(trace, config)
+        return result["stats"] if result["fitted"] else None
+
+    num_evicting = 0
+    for seed in range(150):
+        trace = random_trace(seed)
+        ample = stats_of(trace, 2**30)
+        assert ample is not None
+        for share in (1.0, 0.9, 0.75, 0.5):
+            ran = stats_of(trace, int(ample["peak_bytes"] * share) // UNIT * UNIT)
+            if share == 1.0:
+                ran = ample
+            if ran is None:
+                break
+            num_evicting += ran["num_evictions"] > 0
+            again = stats_of(trace, int(ran["needed_bytes"]))
+            assert again is not None, seed
+            assert again["num_evictions"] == 0, seed
+    assert num_evicting > 100

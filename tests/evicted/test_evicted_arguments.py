@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+pytest.importorskip("expecttest", reason="torch's databases import it")
+
 from .calls import calls, names
 from .compare import FINDINGS, judge
 from .written import WRITTEN

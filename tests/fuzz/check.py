@@ -37,6 +37,7 @@ COMPOUND = frozenset(
         "random",
         "seed",
         "leaf",
+        "round",
     ]
 )
 
@@ -63,6 +64,7 @@ class Result:
     num_operators: int
     num_evictions: int
     num_replays: int
+    num_followed: int  # steps, by a schedule
 
 
 def outside_tensors() -> list[Tensor]:
@@ -113,7 +115,7 @@ def check(trial: Trial) -> Result:
         try:
             actual = run_inside(program, budget_bytes, dict(trial.options))
         except coop.LostTensorError:
-            return Result(None, False, True, False, 0, 0, 0)
+            return Result(None, False, True, False, 0, 0, 0, 0)
         if actual.stopped is not None:
             kind = program[actual.stopped][0]
             if kind in COMPOUND or actual.raw:
@@ -137,6 +139,7 @@ def check(trial: Trial) -> Result:
         stats.num_operators,
         stats.num_evictions,
         stats.num_replays,
+        stats.num_followed,
     )
 
 

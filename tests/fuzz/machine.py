@@ -366,6 +366,14 @@ class Machine(Pool):
             optimizer.step()
             optimizer.zero_grad(set_to_none=bool(which % 4))
 
+    def do_round(self, *_: int) -> None:
+        """The end of a step: the next one begins with what all begin with."""
+        self.tensors.clear()
+        optimizer = torch.optim.SGD(self.leaves, lr=0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.keep([*self.leaves, *self.outside])
+
     # --- coop -----------------------------------------------------------------------------------
 
     def do_evict(self, a: int, *_: int) -> None:

@@ -91,6 +91,34 @@ def with_settings(rng: random.Random, program: Program) -> Program:
     return tuple(result)
 
 
+def repeated_program(rng: random.Random, num_instructions: int, num_rounds: int) -> Program:
+    """Steps of training that are the same, but for an instruction here and there.
+
+    Every round begins with the same tensors, so that most of its operators are those of the last.
+    """
+    body = [i for i in random_program(rng, num_instructions) if i[0] not in ("leaf", "seed")]
+    # So that there is something to evict, and something that is needed again.
+    layers = [
+        ("layer", instruction[1]) for instruction in random_program(rng, num_instructions // 2)
+    ]
+    body = [*layers, *body, ("backward", tuple(rng.randrange(1 << 16) for _ in range(NUM_NUMBERS)))]
+    program = [("leaf", instruction[1]) for instruction in random_program(rng, 4)]
+    for _ in range(num_rounds):
+        this = list(body)
+        if rng.random() < 0.3:
+            this[rng.randrange(len(this))] = random_program(rng, 1)[0]
+        program += [("round", (rng.randrange(1 << 16),) * NUM_NUMBERS), *this]
+    return tuple(program)
+
+
+def repeated_trial(seed: int) -> Trial:
+    """A program whose steps repeat, in a budget that evicts: schedules are made, and followed."""
+    rng = random.Random(f"repeated {seed}")
+    program = repeated_program(rng, rng.randint(10, 60), num_rounds=8)
+    options = {"policy": "coop", "paranoid": False, "small_bytes": rng.choice((0, 1024))}
+    return Trial(program, rng.uniform(0.5, 0.9), tuple(sorted(options.items())))
+
+
 def random_trials(seed: int, num_trials: int = 3, max_instructions: int = 200) -> list[Trial]:
     """One program and a few ways to run it."""
     rng = random.Random(seed)

@@ -9,9 +9,19 @@ from typing import Any
 import torch
 
 from .check import check
-from .program import Program, Trial, random_trials, shrink
+from .program import Program, Trial, random_trials, repeated_trial, shrink
 
-COUNTS = ("operators", "evictions", "replays", "trials", "not_fitting", "lost", "raw", "failures")
+COUNTS = (
+    "operators",
+    "evictions",
+    "replays",
+    "followed",
+    "trials",
+    "not_fitting",
+    "lost",
+    "raw",
+    "failures",
+)
 
 
 def fails(trial: Trial, program: Program) -> bool:
@@ -43,12 +53,13 @@ def run_seeds(seeds: range) -> dict[str, Any]:
     counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
     reports: list[str] = []
     for seed in seeds:
-        for number, trial in enumerate(random_trials(seed)):
+        for number, trial in enumerate([*random_trials(seed), repeated_trial(seed)]):
             result = check(trial)
             counts["trials"] += 1
             counts["operators"] += result.num_operators
             counts["evictions"] += result.num_evictions
             counts["replays"] += result.num_replays
+            counts["followed"] += result.num_followed
             counts["not_fitting"] += not (result.fitted or result.lost or result.raw)
             for kind in ("lost", "raw"):
                 if getattr(result, kind):

@@ -10,7 +10,7 @@ import torch
 from tests.adapter.slices import first
 
 from .check import check, difference, run_inside, run_plain
-from .program import Program, random_program, random_trials, shrink
+from .program import Program, random_program, random_trials, repeated_trial, shrink
 
 NUM_SEEDS, NUM_QUICK_SEEDS = 60, 30
 
@@ -31,6 +31,18 @@ def test_a_random_program_is_the_same_bits_or_does_not_fit(seed: int) -> None:
     for trial in random_trials(seed):
         failure = check(trial).failure
         assert failure is None, f"{failure}: python -m tests.fuzz --seed {seed} shrinks it"
+
+
+@pytest.mark.parametrize("part", first(2, range(5)))
+def test_a_random_program_whose_steps_repeat_is_the_same_bits_while_it_is_foreseen(
+    part: int,
+) -> None:
+    num_followed = 0
+    for seed in range(20 * part, 20 * part + 20):
+        result = check(repeated_trial(seed))
+        assert result.failure is None, f"{result.failure}: python -m tests.fuzz --seed {seed}"
+        num_followed += result.num_followed
+    assert num_followed > 5
 
 
 # Seed 556, shrunk.

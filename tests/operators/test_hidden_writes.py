@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 from coop._native import _C
 from tests.bits import bits
 
+pytest.importorskip("expecttest", reason="torch's databases import it")
+
 from .cases import OPERATORS, cases
 from .test_operators import SLICE, SPECIAL
 

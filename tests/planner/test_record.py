@@ -290,7 +290,7 @@ def test_without_hardware_what_has_a_number_is_copied_and_workers_load_data() ->
         assert not torch.equal(torch.ones(2), torch.ones(2))
         data = torch.utils.data.TensorDataset(torch.ones(8, 4))
         loader = torch.utils.data.DataLoader(
-            data, 2, num_workers=2, timeout=5, persistent_workers=True
+            data, 2, num_workers=2, timeout=600, persistent_workers=True
         )
         assert [batch.shape for (batch,) in loader] == [(2, 4)] * 4
         assert len(list(loader)) == 4

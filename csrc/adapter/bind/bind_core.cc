@@ -6,6 +6,7 @@
 
 #include "adapter/call/cost.h"
 #include "core/simulate/json_lines.h"
+#include "core/simulate/repeat.h"
 #include "core/simulate/simulator.h"
 #include "core/space/arena.h"
 
@@ -285,6 +286,11 @@ void bind_core(py::module_& m) {
                op.cost = roofline(profile, op.flops, op.half, op.moved_bytes);
              }
              return copy;
+           })
+      .def("repeated",
+           [](const Trace& trace, int64_t num_steps) {
+             Repeated repeated = repeat_last_step(trace, num_steps);
+             return std::make_pair(std::move(repeated.trace), std::move(repeated.origins));
            })
       .def("add",
            [](Trace& trace, int kind, int64_t storage, Bytes bytes, int32_t line) {

@@ -52,6 +52,19 @@ c10::StorageImpl* find_storage(py::handle object) {
   return torch::createStorage(object.ptr()).unsafeGetStorageImpl();
 }
 
+// With what is largest of what cannot be evicted, by the address of torch's StorageImpl: a
+// program's tensors are found by it.
+py::dict explained(const Shortage& shortage) {
+  py::dict d = to_dict(shortage);
+  py::list largest;
+  for (const Shortage::Held& held : shortage.largest) {
+    largest.append(
+        py::make_tuple(held.bytes, held.as, reinterpret_cast<uintptr_t>(held.handle), held.serial));
+  }
+  d["largest"] = largest;
+  return d;
+}
+
 c10::StorageImpl* storage_of(py::handle object) {
   c10::StorageImpl* impl = find_storage(object);
   if (impl == nullptr) {
@@ -126,7 +139,7 @@ void throw_out_of_budget(const std::string& op, const std::string& replaying,
                          const Shortage& shortage) {
   const PythonScope python;
   const py::object error =
-      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, to_dict(shortage));
+      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, explained(shortage));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   python_error exception;
   exception.persist();
@@ -190,6 +203,8 @@ void bind_engine(py::module_& m) {
   m.def("call_unseen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
     return call(f, args, kwargs, /*seen=*/false);
   });
+  m.def("begin_coalescing", &InFlight::begin_coalescing);
+  m.def("end_coalescing", &InFlight::end_coalescing);
   m.def("before_fork", &before_fork);
   m.def("after_fork_in_parent", &after_fork);
   m.def("after_fork_in_child", [] {
@@ -249,7 +264,8 @@ void bind_engine(py::module_& m) {
              return lost;
            })
       .def("stats", [](Engine& engine) { return to_dict(engine.stats()); })
-      .def("shortage", [](Engine& engine, Bytes bytes) { return to_dict(engine.shortage(bytes)); })
+      .def("shortage",
+           [](Engine& engine, Bytes bytes) { return explained(engine.shortage(bytes)); })
       .def("kept_operators", &Engine::list_kept_operators)
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
@@ -386,6 +402,8 @@ void bind_engine(py::module_& m) {
     result["passes_through"] = info.passes_through;
     result["seeded"] = info.seeded;
     result["undefined"] = info.undefined;
+    result["unknown"] = info.unknown;
+    result["collective"] = info.collective != nullptr;
     result["refusal"] = info.refusal == nullptr ? py::object(py::none()) : py::str(info.refusal);
     return result;
   });

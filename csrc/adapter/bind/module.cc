@@ -5,6 +5,7 @@
 #include "adapter/bind/bind_engine.h"
 #include "adapter/bind/bind_kinds.h"
 #include "adapter/bind/bind_memory.h"
+#include "adapter/bind/bind_regions.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("torch_version") = COOP_TORCH_VERSION;
@@ -12,4 +13,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   coop::bind_engine(m);
   coop::bind_kinds(m);
   coop::bind_memory(m);
+  coop::bind_regions(m);
 }

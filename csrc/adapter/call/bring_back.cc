@@ -25,6 +25,7 @@ void Handler::bring_back() {
   call_.operation.quiet = core.is_quiet() && engine_.recorder() == nullptr &&
                           !core.events().enabled && !engine_.config().paranoid;
   call_.operation.undefined = info.undefined;
+  call_.operation.lets_go = lets_go_;
   if (info.has_writes) plan_writes();
   bool evicted = false;
   for (const Storage* storage : operands.storages) evicted |= !storage->value->is_resident();
@@ -60,7 +61,7 @@ void Handler::plan_writes() {
   const OpInfo& info = *call_.info;
   const std::vector<TensorArgument>& tensors = call_.operands.tensors;
   const bool make_root = engine_.is_optimizing() || info.writes_statistics ||
-                         !call_.operands.understood || info.unknown;
+                         !call_.operands.understood || info.unknown || info.collective != nullptr;
   bool gets_recipe = info.has_fresh_outputs;
   for (const TensorArgument& tensor : tensors) {
     if (!tensor.written || tensor.parameter || tensor.storage == nullptr) continue;
@@ -83,8 +84,10 @@ void Handler::plan_writes() {
     storage->value->mark = mark;
     Write& write = call_.operation.writes.emplace_back();
     write.storage = storage;
-    // What is kept could not be brought back to its address, were it half written.
-    write.make_root = make_root || tensor.parameter || storage->keeps > 0;
+    // What is kept, or a collective uses, could not be brought back to its address, were it half
+    // written.
+    write.make_root = make_root || tensor.parameter || storage->keeps > 0 ||
+                      engine_.in_flight().uses(storage->value);
     // What is overwritten may be read under another name.
     bool reads = !info.overwrites;
     write.overwrites = info.overwrites;
@@ -106,9 +109,10 @@ void Handler::lock_operands() {
   std::vector<Storage*> loose;
   if (info.unknown) loose = find_loose();
   core.begin(call_.operation, storages.data(), storages.size());
-  for (Storage* storage : loose) {
-    engine_.keep(storage, info.refusal);
-    fixed_bytes_ += engine_.storages().content_bytes(*storage);
+  fix(loose);
+  if (info.collective != nullptr && !storages.empty()) {
+    in_flight_ = std::make_unique<Operation>();
+    core.begin(*in_flight_, storages.data(), storages.size());
   }
   if (call_.refusal == kOtherStream) {
     // The stream may read them at any time until it is done, which is not known before they die.
@@ -124,6 +128,13 @@ void Handler::lock_operands() {
       core.keep(storage, info.refusal, /*for_good=*/true);
       engine_.storages().make_simple(*storage);
     }
+  }
+}
+
+void Handler::fix(const std::vector<Storage*>& storages) {
+  for (Storage* storage : storages) {
+    engine_.keep(storage, call_.info->refusal);
+    fixed_bytes_ += engine_.storages().content_bytes(*storage);
   }
 }
 

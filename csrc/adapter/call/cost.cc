@@ -89,6 +89,7 @@ double count_flops(const Call& call, const Invocation& invocation) {
   const FlopFormula formula = call.info->flops;
   if (formula == FlopFormula::kNone) return 0;
   if (formula == FlopFormula::kRnn) return rnn_flops(call);
+  if (formula == FlopFormula::kRegion) return call.info->region_flops;
   const bool skips_first = formula == FlopFormula::kAddmm || formula == FlopFormula::kBaddbmm ||
                            formula == FlopFormula::kAttentionBackward;
   const Sizes sizes(call, skips_first ? 1 : 0);
@@ -127,6 +128,7 @@ double count_flops(const Call& call, const Invocation& invocation) {
       return sizes.known[2] ? attention_backward_flops(sizes[0], sizes[1], sizes[2]) : 0;
     case FlopFormula::kNone:
     case FlopFormula::kRnn:
+    case FlopFormula::kRegion:
       break;
   }
   return 0;

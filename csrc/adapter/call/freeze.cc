@@ -83,6 +83,9 @@ FrozenCall* freeze(Engine& engine, Call& call, const c10::OperatorHandle& op,
   frozen->origin = {call.info->id, call.source};
   frozen->keys = keys;
   frozen->dispatch = c10::impl::tls_local_dispatch_key_set();
+  // No mode of Python's sees a replay. (A compiled graph runs under those that are active.)
+  frozen->dispatch.included_ = frozen->dispatch.included_ - c10::python_ks -
+                               c10::DispatchKeySet(c10::DispatchKey::PreDispatch);
   frozen->flags = engine.flags().current(call.info->products, engine.memory().device().is_cuda());
   frozen->rng = std::move(rng);
   frozen->side = call.side;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,14 +47,19 @@ class Handler {
   void plan_writes();
   void lock_operands();
   std::vector<Storage*> find_loose() const;
+  void fix(const std::vector<Storage*>& storages);
 
   // 3. Run it. What does not fit is taken back, and tried again where there is hope.
   void run_operator();
   void capture_generator(std::optional<DrawLock>* draws);
+  void drop_unused_generator();
   bool is_repeatable() const;
   void take_back();
   void give_up();
   bool make_room(Bytes wanted, int* attempt);
+  void fix_in_flight();
+  void leave_in_flight();
+  bool let_go();
 
   // 4. What it made and wrote, as a recipe where there can be one. (results.cc)
   void make_recipe();
@@ -73,14 +79,17 @@ class Handler {
   Invocation& invocation_;
   const CallLease lease_;
   Call& call_;
-  Loans loans_;  // what it uses of other devices
+  Loans loans_;                           // what it uses of other devices
+  std::unique_ptr<Operation> in_flight_;  // what a collective uses until it is done
 
   enum class State : uint8_t { kNone, kBegun, kRan } state_ = State::kNone;
   bool traced_ = false;       // the recorder knows that it has begun
   bool wants_recipe_ = true;  // there is something to freeze
+  bool lets_go_ = false;      // of its inputs, while it runs
   bool repeatable_ = true;    // when it does not fit, it can be tried again
   int64_t begin_serial_ = 0;
   RngState rng_;
+  RngState main_rng_;  // that of main memory, of a compiled graph on another device
   Cost measured_ = 0;
   Bytes fixed_bytes_ = 0;  // of what it was given, and could be evicted before
   // Of step 4.

@@ -64,6 +64,12 @@ class Invocation {
   // Its tensors have no bytes, and Python runs it.
   virtual bool is_fake() const { return false; }
   virtual void for_each_result(ResultVisitor visit) const = 0;
+  // The last one, which need not be a tensor; none where all results are tensors anyway.
+  virtual c10::IValue last_result() const { return {}; }
+  // Lets go of the tensors `may_die(index)` that it would otherwise need to run again, so that they
+  // can die while it runs. False: it needs them.
+  virtual bool let_go(c10::function_ref<bool(size_t)>) { return false; }
+  virtual bool wants_to_let_go() const { return false; }
   // Drops the results, and whatever the operator has left of its arguments.
   virtual void reset() = 0;
 

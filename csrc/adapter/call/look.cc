@@ -43,7 +43,9 @@ void Handler::look() {
   wants_recipe_ = info.refusal == nullptr && (info.has_fresh_outputs || !optimizing);
   // Statistics keep their sizes.
   const bool resizes = info.has_writes && !info.writes_statistics;
-  call_.operands.add_all(info, invocation_, /*keeps_geometry=*/wants_recipe_ && resizes);
+  // A compiled graph's inputs may be gone when it is frozen.
+  const bool keeps_geometry = wants_recipe_ && (resizes || info.region);
+  call_.operands.add_all(info, invocation_, keeps_geometry);
   find_storages();
   for (const TensorArgument& tensor : call_.operands.tensors) check(tensor);
   if (info.dropout_argument >= 0 && invocation_.argument(info.dropout_argument).toDouble() != 0) {
@@ -111,7 +113,8 @@ void Handler::borrow(const TensorArgument& tensor, Engine& owner) {
   try {
     // It does not see the operator.
     if (tensor.written) owner.before_unseen_write(tensor.impl);
-    if (info.unknown) owner.keep(tensor.impl, info.refusal, /*for_good=*/true);
+    if (info.unknown || info.collective != nullptr)
+      owner.keep(tensor.impl, info.refusal, /*for_good=*/true);
     owner.lend(tensor.impl, &loans_.add(owner));
   } catch (const OutOfBudget& error) {
     throw_out_of_budget(info.name, error.replaying, error.shortage);

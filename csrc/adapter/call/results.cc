@@ -1,6 +1,8 @@
 // The last two steps of an operator: what it made and wrote, and telling the core.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "adapter/call/cost.h"
 #include "adapter/call/freeze.h"
 #include "adapter/call/handler.h"
@@ -59,8 +61,10 @@ void Handler::find_cost() {
   const EngineConfig& config = engine_.config();
   const Operands& operands = call_.operands;
   if (!config.measure || engine_.recorder() != nullptr) flops_ = count_flops(call_, invocation_);
-  cost_ = config.measure ? measured_
-                         : roofline(config.profile, flops_, operands.half, operands.bytes_moved);
+  const double bytes = operands.bytes_moved + call_.info->region_bytes;
+  const double flops = std::max(flops_, 0.0);
+  cost_ = config.measure ? measured_ : roofline(config.profile, flops, operands.half, bytes);
+  if (call_.info->region_flops < 0) cost_ = std::max(cost_, measured_);
 }
 
 // Whether a recipe would make anything that can be evicted.
@@ -109,7 +113,7 @@ void Handler::keep_results() {
   if (call_.refusal == kInput || (stays && call_.refusal == kOtherDevice)) {
     for (Storage* storage : call_.fresh) engine_.core().let_leave_by_copy(storage);
   }
-  if (!stays && fixed_bytes_ == 0) return;
+  if (!stays && fixed_bytes_ == 0 && info.collective == nullptr) return;
   const char* reason = call_.refusal != nullptr ? call_.refusal : "an argument is not understood";
   // What comes from another device is an input: a root like any other.
   if (stays && reason != kOtherDevice) {

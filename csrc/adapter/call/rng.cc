@@ -59,6 +59,19 @@ RngState::Drawn RngState::drawn_by(const at::Generator& generator) {
   return {static_cast<uint64_t>(table.left_), table.state_.front(), table.state_.back()};
 }
 
+bool RngState::has_drawn() const {
+  if (!generator_.device().is_cpu()) {
+    return captured_.current_seed() != generator_.current_seed() ||
+           captured_.get_offset() != generator_.get_offset();
+  }
+  auto* before = at::check_generator<at::CPUGeneratorImpl>(captured_);
+  auto* now = at::check_generator<at::CPUGeneratorImpl>(generator_);
+  // Every other normal number comes without a draw.
+  return drawn_by(captured_) != drawn_ ||
+         before->next_float_normal_sample() != now->next_float_normal_sample() ||
+         before->next_double_normal_sample() != now->next_double_normal_sample();
+}
+
 RngState::Guard::Guard(const RngState& state) : generator_(state.generator_) {
   {
     const std::lock_guard<std::mutex> guard(generator_.mutex());

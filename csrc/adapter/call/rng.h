@@ -41,6 +41,8 @@ class RngState {
   // Whether a replay has drawn from `generator` as the operator did. It has not if a thread outside
   // of the budget, which takes no DrawLock, drew from it too, now or then.
   bool is_as_before(const at::Generator& generator) const { return drawn_by(generator) == drawn_; }
+  // Whether the generator is elsewhere than it was.
+  bool has_drawn() const;
   bool is_set() const { return generator_.defined(); }
   const at::Generator& generator() const { return generator_; }
   // A generator of the caller's own, with the captured state: nobody else draws from it.

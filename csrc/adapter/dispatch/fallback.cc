@@ -90,6 +90,10 @@ class BoxedInvocation final : public Invocation {
     }
   }
 
+  c10::IValue last_result() const override {
+    return info_.num_results == 0 ? c10::IValue() : stack_.back();
+  }
+
   void reset() override {
     stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
     stack_.insert(stack_.end(), arguments_.begin(), arguments_.end());

@@ -252,7 +252,14 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
   const bool trusted = base.rfind("aten::", 0) == 0 || base.rfind("prims::", 0) == 0;
   const bool collective = !trusted && is_collective(schema);
   const bool made_of_others = is_made_of_others(base);
-  info.unknown = !trusted && !made_of_others && (collective || allowed().count(base) == 0);
+  const Collective* known = trusted ? nullptr : find_collective(base);
+  if (known != nullptr && (info.arguments.empty() || info.arguments[0] != ArgumentKind::kOther)) {
+    info.collective = known;
+    info.writes.assign(arguments.size(), false);
+    if (known->writes_first) info.writes[0] = true;
+  }
+  info.unknown = !trusted && !made_of_others && info.collective == nullptr &&
+                 (collective || allowed().count(base) == 0);
   if (info.unknown) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       info.writes[i] = info.arguments[i] != ArgumentKind::kOther;
@@ -293,10 +300,11 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
     info.refusal = "it writes statistics besides the results it is given";
   } else if (out && empty_makers().count(base) > 0) {
     info.refusal = "it leaves the bytes of its result as they were";
-  } else if (info.unknown) {
-    info.refusal = collective ? "collectives are never replayed"
-                              : "custom operators are not replayed unless allowed";
-    info.warns = !collective;
+  } else if (info.unknown || info.collective != nullptr) {
+    info.refusal = collective || info.collective != nullptr
+                       ? "collectives are never replayed"
+                       : "custom operators are not replayed unless allowed";
+    info.warns = info.unknown && !collective;
   } else if (opaque) {
     info.refusal = "an argument is neither a tensor nor plain data";
   }
@@ -373,6 +381,15 @@ const OpInfo& op_info(int32_t id) {
 int32_t num_op_infos() {
   const std::lock_guard<std::mutex> guard(table().mutex);
   return static_cast<int32_t>(table().infos.size());
+}
+
+const OpInfo& add_op_info(c10::function_ref<void(OpInfo&)> fill) {
+  const std::lock_guard<std::mutex> guard(table().mutex);
+  const auto id = static_cast<int32_t>(table().infos.size());
+  OpInfo& info = table().infos.emplace_back();
+  fill(info);
+  info.id = id;
+  return info;
 }
 
 void lock_op_infos() { table().mutex.lock(); }

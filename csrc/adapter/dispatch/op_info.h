@@ -2,21 +2,24 @@
 // op_info.cc.
 //
 // Note [Not understood]
-// Custom operators that nobody vouched for, and collectives (Rule 9), may write all that they are
-// given, and go on after they have returned. Their arguments become roots, what was made from them
-// is protected first, and what could still leave or move is kept for good. Nobody has to know when
-// a collective ends: whoever goes on using memory keeps its storage alive, as without a budget.
-// _c10d_functional, fsdp and _dtensor are made of operators that come by themselves, and pass
-// through.
+// Custom operators that nobody vouched for (Rule 9) may write all that they are given, and go on
+// after they have returned. Their arguments become roots, what was made from them is protected
+// first, and what could still leave or move is kept for good: whoever goes on using memory keeps
+// its storage alive, as without a budget. Collectives that we know (collectives.h) hold what they
+// use until they are done (call/in_flight.h). _c10d_functional, fsdp and _dtensor are made of
+// operators that come by themselves, and pass through.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "adapter/dispatch/collectives.h"
 
 namespace coop {
 
@@ -34,6 +37,7 @@ enum class FlopFormula : uint8_t {
   kAttention,
   kAttentionBackward,
   kRnn,
+  kRegion,
 };
 
 struct OpInfo {
@@ -48,8 +52,12 @@ struct OpInfo {
   bool warns = false;
   // Rule 9: it may write all that it is given, and go on after it has returned. `writes` says so.
   bool unknown = false;
+  // Its first argument is written, or nothing, until its Work is done; null: it is none that we
+  // know (then it is unknown).
+  const Collective* collective = nullptr;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
+  bool region = false;     // a compiled graph (regions/region.h): it may draw or not
   bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side
   bool products = true;    // it may multiply matrices, whose precision is a setting
@@ -59,6 +67,8 @@ struct OpInfo {
   bool takes_storages = false;  // not tensors over them
   bool copies = false;          // its first argument, as it is or as another type
   FlopFormula flops = FlopFormula::kNone;
+  double region_flops = 0;  // of the operators inside of a compiled graph; below 0: not known
+  double region_bytes = 0;  // that they move, besides its inputs and results
 
   size_t num_results = 0;
   std::vector<ArgumentKind> arguments;
@@ -78,6 +88,8 @@ const OpInfo& op_info(const c10::OperatorHandle& op);
 // By OpInfo::id.
 const OpInfo& op_info(int32_t id);
 int32_t num_op_infos();
+// One that no schema tells of. `fill` is given an empty one, with its id.
+const OpInfo& add_op_info(c10::function_ref<void(OpInfo&)> fill);
 
 // For a fork.
 void lock_op_infos();

@@ -11,11 +11,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include "adapter/call/invocation.h"
+#include "adapter/torch_releases.h"
 
 namespace coop {
-
-inline constexpr bool kPythonIsBelowUs = kOurKey > c10::DispatchKey::Python;
 
 inline bool is_for_python(c10::DispatchKeySet keys) {
   return kPythonIsBelowUs && keys.has(c10::DispatchKey::Python);

@@ -8,17 +8,12 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <torch/version.h>
 
 #include <optional>
 
-namespace coop {
+#include "adapter/torch_releases.h"
 
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
-inline constexpr bool kTupleOutDangles = true;
-#else
-inline constexpr bool kTupleOutDangles = false;
-#endif
+namespace coop {
 
 // The operator that makes what `op` is given; nothing when `op` is not given several results.
 std::optional<c10::OperatorHandle> find_maker(const c10::OperatorHandle& op);

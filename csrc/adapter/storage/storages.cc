@@ -14,28 +14,12 @@
 #include "adapter/errors.h"
 #include "adapter/registry.h"
 #include "adapter/storage/evicted_message.h"
+#include "adapter/torch_releases.h"
 #include "core/check.h"
 
 namespace coop {
 
 namespace {
-
-// Torch 2.11 can make a storage throw on access, but not take that back: its flag is set directly.
-bool& throws_on_access(c10::StorageImpl& impl);
-template <bool c10::StorageImpl::* Flag>
-struct Exposed {
-  friend bool& throws_on_access(c10::StorageImpl& impl) { return impl.*Flag; }
-};
-template struct Exposed<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
-
-template <typename Impl>
-void allow_access(Impl* impl) {
-  if constexpr (requires { impl->clear_data_ptr_access_error_msg_(); }) {
-    impl->clear_data_ptr_access_error_msg_();
-  } else {
-    throws_on_access(*impl) = false;
-  }
-}
 
 Storage*& header(void* data) {
   return *reinterpret_cast<Storage**>(static_cast<char*>(data) - sizeof(Storage*));
@@ -63,14 +47,19 @@ void drop_handle(Storage* storage) {
 }  // namespace
 
 Storages::Storages(Engine& engine, Memory& memory)
-    : engine_(engine), memory_(memory), header_bytes_(memory.header_bytes()) {}
+    : engine_(engine),
+      memory_(memory),
+      base_(memory.base()),
+      header_bytes_(memory.header_bytes()) {}
 
 // --- the allocator -------------------------------------------------------------------------------
 
 c10::DataPtr Storages::allocate(Bytes bytes) {
   count_.fetch_add(1, std::memory_order_relaxed);
+  engine_.in_flight().poll();
   std::optional<OutOfBudget> failure;
-  {
+  do {
+    failure.reset();
     Core& core = engine_.core();
     const EngineLock guard(engine_);
     core.set_origin(running().origin);
@@ -85,7 +74,7 @@ c10::DataPtr Storages::allocate(Bytes bytes) {
     } catch (const OutOfBudget& error) {
       failure = error;
     }
-  }
+  } while (engine_.in_flight().collect());  // what a collective used may leave now
   drop_count();
   // As the program counts: without the header that begins a block.
   failure->shortage.wanted = bytes;
@@ -265,7 +254,7 @@ void Storages::copy(Value& to, const Value& from, Bytes bytes) {
 
 void Storages::move(Value& value, Bytes from) {
   char* to_address = static_cast<char*>(address(value));
-  const char* from_address = memory_.base() + from + header_bytes_;
+  const char* from_address = base_ + from + header_bytes_;
   // Pieces as long as the way do not overlap.
   const Bytes piece = std::abs(from - value.offset);
   const Bytes bytes = value.bytes - header_bytes_;

@@ -67,8 +67,7 @@ class Storages {
   // --- memory
   // ---------------------------------------------------------------------------------------
   void* address(const Value& value) const {
-    return value.external != nullptr ? value.external
-                                     : memory_.base() + value.offset + header_bytes_;
+    return value.external != nullptr ? value.external : base_ + value.offset + header_bytes_;
   }
   Bytes header_bytes() const { return header_bytes_; }
   Bytes content_bytes(const Storage& storage) const { return storage.bytes - header_bytes_; }
@@ -82,6 +81,7 @@ class Storages {
 
   Engine& engine_;
   Memory& memory_;
+  char* const base_;  // the memory's, which stays where it is
   const Bytes header_bytes_;
   // With one for the session: whoever takes the last one lets go of the engine.
   std::atomic<int64_t> count_{1};

@@ -20,6 +20,9 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side, bool for
     if (foreseen && !small && place_as_foreseen(value)) {
       // It lies where the schedule has room for it.
     } else if (!small || !place_small(value)) {
+      if (small && space_.extent_bytes() > 0 && is_asked_for()) {
+        space_.needed().stray(value, space_.arena());
+      }
       const Side end = host_.ends().choose(bytes, space_.end_of(side));
       // Not for what is brought back for an optimizer: for what it makes.
       if (journal_.in_optimizer() && !journal_.is_restoring() &&

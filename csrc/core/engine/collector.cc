@@ -62,7 +62,20 @@ void Collector::storage_died(Storage* storage) {
   foresight_.died(value);
   graph_.detach(value);
   graph_.recycle(storage);
+  if (value->locks > 0 && value->locks == value->loose_locks) let_go(value);
   reconsider(value);
+}
+
+// The operator that has it locked does not need its bytes any more; it ends when that does. What it
+// alone could be brought back from stays.
+void Collector::let_go(Value* value) {
+  const bool needed = value->users != nullptr && !value->is_version();
+  if (needed || !value->is_resident() || value->external != nullptr || foresight_.wants(value)) {
+    return;
+  }
+  space_.needed().freed(value);
+  space_.free(value);
+  if (value->has_way_back()) scores_.on_evicted(value);
 }
 
 void Collector::storage_died(Storage* storage, std::unique_ptr<Fence> fence) {

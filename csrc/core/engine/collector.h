@@ -47,6 +47,7 @@ class Collector {
   void free_transients();
 
  private:
+  void let_go(Value* value);
   void destroy_unneeded();
 
   struct Transient {

@@ -60,7 +60,8 @@ bool HostCopies::make_room(Bytes bytes) {
 }
 
 bool HostCopies::save(Value* value) {
-  COOP_DEBUG_ASSERT(value->is_resident());
+  COOP_DEBUG_ASSERT(value->can_leave() && value->locks == 0);
+  COOP_DEBUG_ASSERT(value->storage == nullptr || !value->storage->exposed);
   if (value->is_saved()) {
     // Whoever writes it tells.
     COOP_DEBUG_ASSERT(host_.is_copy(*value, copies_.at(value)));

@@ -3,6 +3,7 @@
 // throw. Reused by the host from call to call.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -41,15 +42,20 @@ class Operation {
   Operation(Operation&& other) noexcept
       : writes(std::move(other.writes)),
         quiet(other.quiet),
+        lets_go(other.lets_go),
         undefined(other.undefined),
         locked_(std::move(other.locked_)),
         operators_(std::exchange(other.operators_, nullptr)) {}
   Operation& operator=(Operation&&) = delete;
 
   bool is_running() const { return operators_ != nullptr; }
+  bool has_locked(const Value* value) const {
+    return std::find(locked_.begin(), locked_.end(), value) != locked_.end();
+  }
 
   std::vector<Write> writes;  // told before begin()
   bool quiet = false;         // it could get a recipe, but does not (see QuietSteps)
+  bool lets_go = false;       // what dies while it runs gives its bytes up at once
   bool undefined = false;     // what it makes is for others to write (see Value::undefined)
 
  private:

@@ -31,6 +31,11 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
     }
   }
   for (Value* value : locked) graph_.lock(value);
+  if (operation.lets_go) {
+    // What its recipe reads must have a way back.
+    for (Value* value : locked)
+      value->loose_locks += operation.quiet || value->is_version() ? 1 : 0;
+  }
   operation.operators_ = this;
   try {
     writes_.prepare(operation.writes, &locked);
@@ -97,6 +102,7 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   }
   for (Value* value : operation.locked_) {
     scores_.touch(value);
+    value->loose_locks = 0;
     collector_.unlock(value);
   }
   end(operation);
@@ -149,6 +155,12 @@ void Operators::end(Operation& operation) {
   writes_.finish(operation.writes);
 }
 
+void Operators::let_go(Operation& operation) {
+  COOP_DEBUG_ASSERT(operation.writes.empty());
+  for (Value* value : operation.locked_) collector_.unlock(value);
+  end(operation);
+}
+
 void Operators::abort(Operation& operation) {
   host_.ends().stop_alternating();
   writes_.settle(operation.writes);
@@ -160,7 +172,10 @@ void Operators::abort(Operation& operation) {
     scores_.refresh(write.old);
     host_.restore(*write.storage);
   }
-  for (Value* value : operation.locked_) collector_.unlock(value);
+  for (Value* value : operation.locked_) {
+    value->loose_locks = 0;
+    collector_.unlock(value);
+  }
   for (const Write& write : operation.writes) {
     // What may be half written is recomputed from its recipe.
     Value* value = write.storage->value;

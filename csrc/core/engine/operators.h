@@ -42,6 +42,8 @@ class Operators {
               Storage* const* fresh, size_t num_fresh, Cost cost);
   // The operator threw. What it may have half written is recomputed when it is next needed.
   void abort(Operation& operation);
+  // Unlocks what an operation that wrote nothing had locked: it was no operator of its own.
+  void let_go(Operation& operation);
 
  private:
   bool adopt(Recipe* recipe, const Operation& operation, Value* const* inputs, size_t num_inputs,

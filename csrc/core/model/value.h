@@ -95,6 +95,7 @@ struct alignas(64) Value {
                            // null for external memory
   Bytes bytes = 0;         // size of its block, resident or not
   int32_t locks = 0;
+  int32_t loose_locks = 0;  // of them, those of an operator that lets go of what dies
   int32_t lock_index = -1;  // its place in the graph's list of locked values
 
   // The rest.

@@ -1,6 +1,7 @@
 #include "core/simulate/repeat.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 namespace coop {
@@ -86,20 +87,23 @@ bool frees_its_own(const Trace& trace, const Step& before, const Step& last) {
 
 }  // namespace
 
-Trace repeat_last_step(const Trace& trace, int64_t num_steps) {
-  Trace longer = trace;
+Repeated repeat_last_step(const Trace& trace, int64_t num_steps) {
+  Repeated result{trace, std::vector<size_t>(trace.entries.size())};
+  std::iota(result.origins.begin(), result.origins.end(), 0);
+  Trace& longer = result.trace;
   std::vector<size_t> ends;  // of steps, in the entries
   for (size_t i = 0; i < trace.entries.size(); ++i) {
     if (trace.entries[i].kind == EntryKind::kEndStep) ends.push_back(i + 1);
   }
   const auto found = static_cast<int64_t>(ends.size());
-  if (found < 3 || found >= num_steps) return longer;
+  if (found < 3 || found >= num_steps) return result;
   const Step before = read_step(trace, ends[found - 3], ends[found - 2]);
   const Step last = read_step(trace, ends[found - 2], ends[found - 1]);
-  if (!is_same(trace, before, last) || !frees_its_own(trace, before, last)) return longer;
+  if (!is_same(trace, before, last) || !frees_its_own(trace, before, last)) return result;
 
   // What comes after the last step is not a step.
   longer.entries.resize(last.end);
+  result.origins.resize(last.end);
   int64_t next_storage = 0;
   for (const auto& entry : trace.entries) next_storage = std::max(next_storage, entry.storage + 1);
   for (const auto& op : trace.operators) {
@@ -131,10 +135,11 @@ Trace repeat_last_step(const Trace& trace, int64_t num_steps) {
         rename(entry.storage);
       }
       longer.entries.push_back(entry);
+      result.origins.push_back(i);
     }
     earlier = std::move(made);
   }
-  return longer;
+  return result;
 }
 
 }  // namespace coop

@@ -86,6 +86,7 @@ void Needed::place(Value* value, Side side) {
 // It did not fit; what the program would have done after that is not known.
 void Needed::refused(Value* value, Side side, Arena& arena) {
   config_.budget = kNoLimit;  // this one has not passed
+  if (value->bytes <= config_.small_bytes) stray_bytes_ -= value->bytes;
   begin(arena);
   place(value, side);
   free(value);
@@ -183,7 +184,7 @@ bool Needed::suffices_with_more(Bytes budget, Bytes others, Bytes small_bytes) c
   const Bytes extent = SmallArea::extent_bytes(budget, config_.small_bytes, config_.alignment);
   const Bytes used = std::max(extent - config_.small_bytes, extent / 2);
   const Bytes extents = (small_bytes + used - 1) / used * extent;
-  return extent * 4 <= budget && budget - extents - largest_ >= others;
+  return extent * 4 <= budget && budget - extents - extent - 2 * largest_ >= others;
 }
 
 namespace {
@@ -211,6 +212,9 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
   const Bytes others = std::max(most_, reach - num_extents_ * extent_bytes_);
   Bytes small_bytes = most_extents_ * extent_bytes_;
   if (most_extents_ == 1) small_bytes = small.extents().front()->reach();
+  small_bytes += most_stray_bytes_;
+  // What was dead when it was evicted may have lived a little longer with room.
+  if (evicted) small_bytes += 2 * config_.small_bytes;
   Bytes result = kNoLimit;
   // No extent is larger than that of the largest budget.
   const Bytes largest = SmallArea::extent_bytes(kNoLimit, config_.small_bytes, config_.alignment);

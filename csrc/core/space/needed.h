@@ -37,9 +37,20 @@ class Needed {
     if (!is_on() && arena.is_across(value->offset, end(side))) depart(value, arena);
     if (is_on()) place(value, side);
   }
+  // A small value is about to be placed that found no room for an extent: with more room it lies in
+  // one.
+  void stray(const Value* value, Arena& arena) {
+    begin(arena);
+    stray_bytes_ += value->bytes;
+    if (stray_bytes_ > most_stray_bytes_) most_stray_bytes_ = stray_bytes_;
+  }
   void refused(Value* value, Side side, Arena& arena);
   void freed(const Value* value) {
-    if (is_on()) free(value);
+    if (!is_on()) return;
+    if (value->bytes <= config_.small_bytes && offset(value) != Arena::kNowhere) {
+      stray_bytes_ -= value->bytes;
+    }
+    free(value);
   }
   void handed_over(const Value* from, Value* to);
   void exchanged(Value* a, Value* b);
@@ -73,6 +84,8 @@ class Needed {
   int64_t most_extents_ = 0;
   Bytes most_ = 0;     // that all others took, until the number of extents last changed
   Bytes largest_ = 0;  // block of the others
+  Bytes stray_bytes_ = 0;
+  Bytes most_stray_bytes_ = 0;
 };
 
 }  // namespace coop

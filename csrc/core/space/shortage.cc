@@ -25,21 +25,27 @@ Shortage Space::shortage(Bytes wanted) const {
     if (kept == result.kept.end()) kept = result.kept.insert(kept, {reason, 0});
     kept->second += bytes;
   };
+  auto hold = [&](const Block& block, const char* as) {
+    const Value* value = block.value;
+    const void* handle = value->storage == nullptr ? nullptr : value->storage->handle;
+    result.largest.push_back({block.bytes, as, handle, value->serial});
+    return block.bytes;
+  };
   // Whether a window could contain it; else it is counted as what it is.
   auto is_usable = [&](const Block& block) {
     const Value* value = block.value;
     if (value == nullptr) return true;
     if (value->locks > 0) {
-      result.locked_bytes += block.bytes;
+      result.locked_bytes += hold(block, "in use");
     } else if (value->is_kept()) {
-      add_kept(value->storage->keep_reason, block.bytes);
+      add_kept(value->storage->keep_reason, hold(block, "kept"));
     } else if (value->can_leave()) {
       return true;
     } else if (value->storage != nullptr && value->storage->handle == nullptr) {
       // No operator has returned it yet: it belongs to the one that runs.
-      result.temporary_bytes += block.bytes;
+      result.temporary_bytes += hold(block, "temporary");
     } else {
-      result.root_bytes += block.bytes;
+      result.root_bytes += hold(block, "root");
       if (value->on_host == HostState::kRefused) result.refused_bytes += block.bytes;
     }
     return false;
@@ -49,6 +55,11 @@ Shortage Space::shortage(Bytes wanted) const {
     run = is_usable(block) ? run + block.bytes : 0;
     result.largest_window = std::max(result.largest_window, run);
   });
+  std::stable_sort(result.largest.begin(), result.largest.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (result.largest.size() > Shortage::kMostLargest) {
+    result.largest.resize(Shortage::kMostLargest);
+  }
   // More budget is more room at the right end, behind the last run.
   result.sufficient_budget = budget_ + arena_.rounded(wanted) - run;
   return result;

@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   coop::Config config;
   config.alignment = kAlignment;
   config.inplace = input.flag();
-  config.small_bytes = 0;
+  config.small_bytes = input.flag() ? 3 * kAlignment : 0;
   const Program program(input);
   const coop::Trace& trace = program.trace();
   const coop::SimulationResult ample = run(trace, config, kAmple);
@@ -123,7 +123,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   EXPECT(needed >= ample.stats.peak);
   if (ample.stats.peak == 0) return 0;
   const coop::SimulationResult exact = run(trace, config, needed);
-  EXPECT(exact.fitted && exact.stats.num_evictions == 0 && exact.stats.needed == needed);
+  EXPECT(exact.fitted && exact.stats.num_evictions == 0);
+  EXPECT(exact.stats.needed == needed || config.small_bytes > 0);
   // So does what a run is told that has to evict.
   for (const Bytes eighths : {7, 6, 4}) {
     const Bytes budget = ample.stats.peak * eighths / 8 / kAlignment * kAlignment;

@@ -1,0 +1,258 @@
+"""Steps that follow a schedule leave the bits that plain PyTorch leaves (Rule 16)."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coop
+
+from .faults import restore_statistics, saved_statistics
+from .following import LOOPS, NUM_STEPS, Convolutions, Loop, Perceptron, Transformer, train
+from .harness import assert_identical, peak_bytes
+from .outcome import Outcome
+
+SHARES = (0.9, 0.7, 0.5)  # of what a loop holds at most
+SMALL_BYTES = 1024  # so that nearly everything may leave
+
+pytestmark = pytest.mark.debug_build
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> Iterator[None]:
+    """Garbage is collected often here: what torch and pytest have made by now is none."""
+    train(Transformer, 1)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@cache
+def peak_of(make: Callable[[], Loop]) -> int:
+    return peak_bytes(lambda _: train(make, 2))
+
+
+def budget_of(make: Callable[[], Loop], share: float) -> AbstractContextManager[coop.Session]:
+    return coop.budget(int(share * peak_of(make)), device="cpu", small_bytes=SMALL_BYTES)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_is_followed_is_bit_identical(name: str) -> None:
+    """Some steps leave the schedule: those that change their mind, and where lengths alternate."""
+    make = LOOPS[name]
+    expected = train(make).cloned()
+    num_followed = []
+    for share in SHARES:
+        with budget_of(make, share) as session:
+            outcome = train(make)
+            assert session._engine.is_valid()
+        assert_identical(expected, outcome.cloned())
+        stats = session.stats()
+        num_followed.append(stats.num_followed)
+        assert stats.num_followed < NUM_STEPS
+    assert sum(number > 0 for number in num_followed) >= 2, num_followed
+
+
+# --- what goes wrong while a schedule is followed -----------------------------------------------
+
+
+@dataclass
+class Trouble:
+    """Ends passes in their middle, each time at another place."""
+
+    make: Callable[[], Loop]
+    num_skipped: int = 0  # steps whose passes did not end, in all runs
+    skipped: set[int] = field(default_factory=set)  # in this run
+
+    def arm(self, session: coop.Session, loop: Loop) -> None:
+        """The passes that come now follow a schedule."""
+        raise NotImplementedError
+
+    def disarm(self, session: coop.Session, loop: Loop) -> None:
+        """They are over."""
+
+    def inside(self, share: float, num_steps: int) -> Outcome:
+        with budget_of(self.make, share) as session:
+            loop = self.make()
+            num_followed = 0
+            for number in range(num_steps):
+                statistics = saved_statistics(loop.model)
+                before, num_followed = num_followed, session.stats().num_followed
+                # As the last step followed one to its end, so does this, for as long as it goes.
+                if num_followed > before:
+                    self.arm(session, loop)
+                try:
+                    torch.manual_seed(number)
+                    loop.optimizer.zero_grad(set_to_none=True)
+                    loop.passes(number)
+                except (coop.OutOfBudgetError, KeyboardInterrupt):
+                    self.skipped.add(number)
+                self.disarm(session, loop)
+                assert session._engine.is_valid()
+                if number in self.skipped:
+                    loop.optimizer.zero_grad(set_to_none=True)
+                    gc.collect()
+                    restore_statistics(loop.model, statistics)
+                else:
+                    loop.optimizer.step()
+            torch.manual_seed(num_steps)  # it may have stopped anywhere
+            outcome = loop.outcome()
+        return outcome.cloned()
+
+    def plain(self, num_steps: int) -> Outcome:
+        """Without the steps that did not end inside."""
+        loop = self.make()
+        for number in range(num_steps):
+            torch.manual_seed(number)
+            if number in self.skipped:
+                loop.optimizer.zero_grad(set_to_none=True)
+            else:
+                loop.step(number)
+        torch.manual_seed(num_steps)
+        return loop.outcome()
+
+    def check(self, share: float, num_runs: int, num_steps: int = 16) -> None:
+        for _ in range(num_runs):
+            self.skipped = set()
+            actual = self.inside(share, num_steps)
+            assert_identical(self.plain(num_steps), actual)
+            self.num_skipped += len(self.skipped)
+
+
+@dataclass
+class FailingPlacements(Trouble):
+    stride: int = 1
+    next: int = 1
+    num_armed: int = 0
+
+    def arm(self, session: coop.Session, loop: Loop) -> None:
+        session._engine.fail_placement(self.next)
+        self.next += self.stride
+        self.num_armed += 1
+
+    def disarm(self, session: coop.Session, loop: Loop) -> None:
+        session._engine.fail_placement(0)
+
+
+@pytest.mark.parametrize("share", [0.7, 0.5])
+@pytest.mark.parametrize(
+    ("make", "stride", "num_runs"),
+    [
+        (Transformer, 31, 4),
+        (Convolutions, 7, 6),
+        pytest.param(Convolutions, 1, 60, marks=pytest.mark.slow),
+    ],
+)
+def test_an_allocation_that_fails_while_a_schedule_is_followed_skips_that_batch(
+    make: Callable[[], Loop], stride: int, num_runs: int, share: float
+) -> None:
+    trouble = FailingPlacements(make, stride=stride)
+    trouble.check(share, num_runs)
+    assert trouble.num_armed >= trouble.num_skipped > 10
+
+
+@dataclass
+class Interrupt(Trouble):
+    """A hook of a layer raises: in the forward or in the backward pass, from the first layer on."""
+
+    calls: Iterator[int] = field(default_factory=count)
+    handle: torch.utils.hooks.RemovableHandle | None = None
+
+    def arm(self, session: coop.Session, loop: Loop) -> None:
+        number = next(self.calls)
+        layers = list(loop.model.children())
+        layer = layers[number // 2 % len(layers)]
+        hook = self.interrupt if number % 2 else self.interrupt_later
+        self.handle = layer.register_forward_hook(hook)
+
+    def interrupt(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupt_later(self, _layer: nn.Module, _inputs: object, output: Tensor) -> None:
+        output.register_hook(self.interrupt)
+
+    def disarm(self, session: coop.Session, loop: Loop) -> None:
+        if self.handle is not None:
+            self.handle.remove()
+
+
+@pytest.mark.parametrize("make", [Transformer, Convolutions])
+def test_an_interrupt_while_a_schedule_is_followed_skips_that_batch(
+    make: Callable[[], Loop],
+) -> None:
+    trouble = Interrupt(make)
+    trouble.check(0.6, num_runs=4)
+    assert trouble.num_skipped > 10
+
+
+class Doubled(nn.Module):
+    """An operator written in Python, so that it can tell when it is run again."""
+
+    armed = False
+    num_interrupted = 0
+
+    @staticmethod
+    def kernel(x: Tensor) -> Tensor:
+        if Doubled.armed:
+            Doubled.armed = False
+            Doubled.num_interrupted += 1
+            raise KeyboardInterrupt
+        return x * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled: Tensor = torch.ops.coop_following.doubled(x)
+        return doubled
+
+
+LIBRARY = torch.library.Library("coop_following", "DEF")
+LIBRARY.define("doubled(Tensor x) -> Tensor")
+LIBRARY.impl("doubled", Doubled.kernel, "CPU")
+torch.library.register_autograd(
+    "coop_following::doubled", lambda _, gradient: gradient * 2, lib=LIBRARY
+)
+
+
+class Doubling(Perceptron):
+    """What it makes is wide, cheap, and saved by the layer that follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number, layer in self.model.named_children():
+            if isinstance(layer, nn.GELU):
+                setattr(self.model, number, nn.Sequential(layer, Doubled()))
+
+
+@dataclass
+class InterruptedReplay(Trouble):
+    """Once the backward pass has begun, the operator runs only to be replayed."""
+
+    handle: torch.utils.hooks.RemovableHandle | None = None
+
+    def arm(self, session: coop.Session, loop: Loop) -> None:
+        last = list(loop.model.children())[-1]
+        self.handle = last.register_full_backward_pre_hook(self.begin)
+
+    def begin(self, *_: object) -> None:
+        Doubled.armed = True
+
+    def disarm(self, session: coop.Session, loop: Loop) -> None:
+        Doubled.armed = False
+        if self.handle is not None:
+            self.handle.remove()
+
+
+@pytest.mark.filterwarnings("ignore::coop.SlowStepWarning")
+def test_an_interrupt_in_a_replay_that_a_schedule_wants_skips_that_batch() -> None:
+    coop.allow_replay("coop_following::doubled")
+    trouble = InterruptedReplay(Doubling)
+    trouble.check(0.6, num_runs=2)
+    assert trouble.num_skipped == Doubled.num_interrupted > 4

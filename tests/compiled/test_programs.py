@@ -1,0 +1,66 @@
+"""Compiled programs inside a budget leave what the same compiled programs leave without one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import coop
+from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_budgeted, run_plain
+
+from .programs import EVICTING, OTHERS, CompiledProgram
+
+ALL = {**EVICTING, **OTHERS}
+# Of the peak with room for everything. A graph is as large as it is: where few of them are most
+# of a program, there is less to evict between them.
+SHARES = {
+    "attention_in_one_graph": 0.75,
+    "half_precision": 0.8,
+    "checkpointed_blocks": 0.95,
+    "whole_model": 1.0,
+    "compiled_backward_pass": 1.2,
+    "compiled_optimizer": 0.7,
+}
+
+
+@pytest.fixture(autouse=True)
+def compiled_afresh() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with coop.budget("1 MiB", device="cpu"):
+        pass  # what is compiled from now on is seen
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
+
+
+def check(name: str, backend: str) -> None:
+    program: CompiledProgram = ALL[name]
+    run = functools.partial(program, backend=backend)
+    plain = run_plain(run)
+    assert_identical(plain, run_plain(run))
+    outcome, ample = run_budgeted(run, AMPLE_BYTES)
+    assert_identical(plain, outcome)
+    assert (ample.num_evictions, ample.num_replays) == (0, 0)
+    outcome, stats = run_budgeted(run, rounded(SHARES.get(name, 0.6) * ample.peak_bytes))
+    assert_identical(plain, outcome)
+    assert stats.peak_bytes <= stats.budget_bytes
+    if name in EVICTING:
+        assert stats.num_evictions > 0
+        assert stats.num_replays > 0
+
+
+@pytest.mark.debug_build
+@pytest.mark.parametrize("name", ALL)
+def test_compiled_by_aot_eager(name: str) -> None:
+    check(name, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_compiled_by_inductor(name: str) -> None:
+    check(name, "inductor")

@@ -1,0 +1,277 @@
+"""What a compiled graph is to the engine: one operator, with a name, a cost and what it writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._ordered_set import OrderedSet
+
+import coop
+from coop._native import _C
+from coop.graph_costs import count_cost, find_written
+from coop.regions import _without_cuda_graphs
+
+pytestmark = pytest.mark.debug_build
+
+ROWS, WIDTH = 256, 64
+KIB = 1024
+
+
+@pytest.fixture(autouse=True)
+def compiled_afresh() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
+
+
+def layer(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.tanh(x @ weight) * 2 + torch.sin(x)
+
+
+def compiled(f: Any = layer, **options: Any) -> Any:
+    return torch.compile(f, backend="aot_eager", **options)
+
+
+def region(callable: Any, *, written: tuple[int, ...] = (), has_results: bool = True) -> _C.Region:
+    return _C.Region(callable, "compiled::by_hand", list(written), has_results, 0.0, 0.0)
+
+
+def test_forward_and_backward_are_one_operator_each() -> None:
+    step = compiled()
+    with coop.budget("64 MiB", device="cpu") as session:
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+        ones = torch.ones(ROWS, WIDTH)
+        torch.autograd.grad(step(x, weight), weight, ones)  # compiled here
+        before = session.stats().num_operators
+        y = step(x, weight)
+        assert session.stats().num_operators == before + 1
+        (gradient,) = torch.autograd.grad(y, weight, ones)
+        assert session.stats().num_operators == before + 2
+        (plain,) = torch.autograd.grad(layer(x, weight), weight, ones)
+        assert torch.equal(gradient, plain)
+    assert {"compiled::layer[0/0].forward", "compiled::layer[0/0].backward"} <= set(
+        _C.operator_names()
+    )
+
+
+def test_a_trace_names_graphs_with_what_is_inside_and_where_they_were_called(
+    tmp_path: Path,
+) -> None:
+    step = compiled()
+    with coop.budget("64 MiB", device="cpu") as session:
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH)
+        session.trace.start(source_lines=True)
+        step(x, weight)
+        session.trace.save(tmp_path / "step.jsonl")
+    entries = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    (entry,) = [e for e in entries if str(e.get("op")).startswith("compiled::")]
+    assert entry["op"] == "compiled::layer[0/0].forward"
+    assert entry["flops"] == 2 * ROWS * WIDTH * WIDTH
+    assert len(entry["outputs"]) == 1
+    assert "test_regions.py" in entry["source"]
+
+
+def test_all_results_of_a_graph_come_back_by_one_replay() -> None:
+    def three(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x + 1, x * 2, torch.rand_like(x)
+
+    step = compiled(three)
+    with coop.budget("64 MiB", device="cpu", quiet_after=None) as session:
+        x = torch.randn(ROWS, WIDTH)
+        results = step(x)
+        expected = [r.clone() for r in results]
+        torch._dynamo.reset()  # the recipe holds what ran
+        del step
+        state = torch.get_rng_state()
+        assert [coop.evict(r) for r in results] == [True] * 3
+        assert all(torch.equal(r, e) for r, e in zip(results, expected, strict=True))
+        assert session.stats().num_replays == 1
+        assert torch.equal(state, torch.get_rng_state())
+
+
+def test_no_address_stays_taken() -> None:
+    addresses = []
+
+    def take(args: list[Tensor]) -> list[Tensor]:
+        (x,) = args
+        args.clear()
+        y = x + 1
+        addresses.extend([x.data_ptr(), y.data_ptr()])
+        return [y]
+
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        x = torch.randn(ROWS, WIDTH) * 2
+        expected = (x + 1).clone()
+        (y,) = region(take).call([x])
+        assert len(addresses) == 2
+        assert coop.evict(x)
+        assert coop.evict(y)
+        assert torch.equal(y, expected)
+        assert len(addresses) == 4
+
+
+def test_what_a_graph_writes_is_written_once() -> None:
+    def count(args: list[Tensor]) -> list[Tensor]:
+        x, total = args
+        total.add_(x)
+        return [total * x]
+
+    with coop.budget("64 MiB", device="cpu", quiet_after=None) as session:
+        x, total = torch.randn(ROWS, WIDTH) * 2, torch.zeros(ROWS, WIDTH) + 1
+        expected_total, expected = total + x, (total + x) * x
+        (y,) = region(count, written=(1,)).call([x, total])
+        for _ in range(2):
+            assert coop.evict(y)
+            assert torch.equal(y, expected)
+            assert torch.equal(total, expected_total)
+        assert session.stats().num_replays > 0
+
+
+def test_inputs_die_inside_a_graph_that_does_not_fit_otherwise() -> None:
+    """What a graph frees as it goes is freed, as without a budget."""
+
+    def shrink(args: list[Tensor]) -> list[Tensor]:
+        (x,) = args
+        args.clear()
+        small = x[:1].clone()
+        del x
+        return [small.expand(400 * KIB // 4).clone()]
+
+    step = region(shrink)
+    with coop.budget(700 * KIB, device="cpu", quiet_after=None, small_bytes=0) as session:
+        for i in range(3):
+            inputs = [torch.full((400 * KIB // 4,), float(i))]
+            (y,) = step.call(inputs)
+            assert (y.min().item(), y.max().item()) == (i, i)
+            del y
+        assert session.stats().peak_bytes <= 700 * KIB
+
+
+def test_numbers_and_none_are_inputs_too() -> None:
+    seen = []
+
+    def scale(args: list[Any]) -> list[Any]:
+        seen.append([a if not isinstance(a, Tensor) else None for a in args])
+        n, x, factor, nothing, flag = args
+        return [x[:n] * factor, n, nothing, flag]
+
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        x = torch.randn(ROWS, WIDTH) * 2
+        y, n, nothing, flag = region(scale).call([100, x, 0.5, None, True])
+        assert (n, nothing, flag) == (100, None, True)
+        expected = x[:100] * 0.5
+        assert coop.evict(y)
+        assert torch.equal(y, expected)
+    assert seen == [[100, None, 0.5, None, True]] * 2
+
+
+def test_an_input_that_cannot_be_frozen_is_said_once_and_results_stay() -> None:
+    generator = torch.Generator()
+    step = region(lambda args: [args[0] + 1])
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        x = torch.randn(ROWS, WIDTH)
+        with pytest.warns(UserWarning, match="compiled::by_hand uses stays in memory"):
+            (y,) = step.call([x, generator])
+        (z,) = step.call([x, generator])
+        assert torch.equal(y, z)
+
+
+def test_an_error_inside_a_graph_is_the_programs() -> None:
+    def fail(args: list[Tensor]) -> list[Tensor]:
+        raise ZeroDivisionError("inside")
+
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        x = torch.randn(ROWS, WIDTH) * 2
+        with pytest.raises(ZeroDivisionError, match="inside"):
+            region(fail).call([x])
+        assert coop.evict(x)  # nothing stays locked
+        assert x.sum().isfinite()
+
+
+def test_a_compiled_optimizer_is_one_graph_that_ends_a_step() -> None:
+    with coop.budget("64 MiB", device="cpu") as session:
+        model = nn.Linear(WIDTH, WIDTH)
+        optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
+        step = torch.compile(optimizer.step, backend="aot_eager")
+        for _ in range(3):
+            model(torch.randn(ROWS, WIDTH)).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+        assert session.stats().num_steps == 3
+        assert session.stats().num_copies == 0
+
+
+def test_outside_of_budgets_graphs_are_plain() -> None:
+    step = compiled()
+    x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH)
+    with coop.budget("64 MiB", device="cpu"):
+        inside = step(x, weight).clone()
+    assert torch.equal(step(x, weight), inside)
+    inputs = [x]
+    assert region(lambda given: [given is inputs]).call(inputs) == [True]
+
+
+def test_a_graph_that_was_compiled_before_the_first_budget_runs_inside_one() -> None:
+    """Dynamo compiles it again: what it guards includes the thread's dispatch keys."""
+    program = """
+        import torch, coop
+        from tests.compiled.test_regions import compiled
+
+        step = compiled()
+        x, weight = torch.randn(256, 64), torch.randn(64, 64, requires_grad=True)
+        ones = torch.ones(256, 64)
+        expected = torch.autograd.grad(step(x, weight), weight, ones)[0]
+        with coop.budget("64 MiB", device="cpu", quiet_after=None):
+            y = step(x, weight)
+            assert coop.evict(y)
+            assert torch.equal(torch.autograd.grad(y, weight, ones)[0], expected)
+        assert torch.equal(torch.autograd.grad(step(x, weight), weight, ones)[0], expected)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_the_cost_of_a_graph_is_that_of_its_products() -> None:
+    graph = make_fx(layer, tracing_mode="fake")(torch.randn(8, 16), torch.randn(16, 16))
+    flops, moved = count_cost(graph)
+    assert flops == 2 * 8 * 16 * 16
+    assert moved == 4 * (8 * 16 + 16 * 16 + 8 * 16)
+
+
+def test_what_a_graph_writes_is_found_through_views() -> None:
+    def write(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        z[1:].t().mul_(2)
+        x.add_(1)
+        return x + y + z
+
+    graph = make_fx(write, tracing_mode="fake")(*(torch.randn(4, 4) for _ in range(3)))
+    assert find_written(graph) == [0, 2]
+
+
+def test_cuda_graphs_are_left_out_and_that_is_said() -> None:
+    """There is no GPU here to compile for: what inductor would hand over."""
+    from torch._inductor.output_code import CompiledFxGraph
+    from torch._inductor.utils import BoxedBool
+
+    seen = []
+    post_compile = _without_cuda_graphs(lambda *args: seen.append(bool(args[3]["cudagraphs"])))
+    graph = CompiledFxGraph.__new__(CompiledFxGraph)
+    graph.device_types = OrderedSet(["cuda"])
+    with coop.budget("64 MiB", device="cpu"):
+        with pytest.warns(UserWarning, match="without CUDA graphs"):
+            post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
+        post_compile(graph, [], None, {"cudagraphs": BoxedBool(False)})
+    post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
+    assert seen == [False, False, True]
