@@ -78,10 +78,10 @@ class Core {
   void expose(Storage* storage);
   // Drops the recipe of the content (Rule 11): it stays from now on. Resident content only.
   void make_root(Storage* storage);
-  // A resident root may leave by a copy: nobody but operators uses its memory.
-  void let_leave_by_copy(Storage* storage) { host_copies_.allow(storage->value); }
   // The same for a gradient, which may be moved to where it does not split the room of others.
   void make_gradient(Storage* storage);
+  // A resident root may leave by a copy: nobody but operators uses its memory.
+  void let_leave_by_copy(Storage* storage) { host_copies_.allow(storage->value); }
 
   // --- steps (Rule 11): see Steps and QuietSteps
   // ----------------------------------------------------
@@ -112,8 +112,6 @@ class Core {
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }
-  // Whether a recipe of how it was made is worth keeping: small values are roots from the start.
-  bool can_have_recipe(const Storage* storage) const { return space_.has(storage->value); }
 
   // --- for tests and measurements
   // -----------------------------------------------------------------

@@ -67,10 +67,11 @@ void Handler::find_cost() {
   if (call_.info->region_flops < 0) cost_ = std::max(cost_, measured_);
 }
 
-// Whether a recipe would make anything that can be evicted.
+// Whether a recipe would make anything that can be evicted: small values are roots from the start.
 bool Handler::can_have_outputs() const {
   bool result = false;
-  for (const Storage* storage : call_.fresh) result |= engine_.core().can_have_recipe(storage);
+  const Space& space = engine_.core().space();
+  for (const Storage* storage : call_.fresh) result |= space.has(storage->value);
   for (const Write& write : call_.operation.writes) result |= write.makes_version();
   return result;
 }
