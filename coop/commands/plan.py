@@ -25,7 +25,8 @@ from coop.trace import Trace, TraceError, read_trace
 EPILOG = """
 A script runs without the hardware and without memory: nothing is computed, a GPU is pretended, and
 what reads a number gets 1. It is ended after two steps of its optimizers: the first makes their
-state, the second is like all that follow. It changes no file: what it writes, removes or renames
+state, the second is like all that follow. With --steps 3 the plan tells what a step costs once it is
+followed by a schedule: the last is repeated, if it is as the one before. It changes no file: what it writes, removes or renames
 before that happens in a temporary folder, and is told in one line. Where an argument of the script
 contains {batch}, --batch-for BYTES finds the largest batch:
 coop plan --batch-for 24GiB train.py --batch-size {batch}. With --world-size 8 the script is rank 0

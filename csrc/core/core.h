@@ -100,7 +100,6 @@ class Core {
 
   // --- what is known
   // ------------------------------------------------------------------------------
-  const Config& config() const { return config_; }
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }

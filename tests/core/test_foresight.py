@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -83,6 +84,70 @@ def test_from_the_first_operator_that_differs_on_the_policy_decides() -> None:
     _, stats = run(program, 40, [])
     assert stats["num_left"] >= 1
     assert stats["num_followed"] >= 2
+
+
+class RandomStep(Residual):
+    """The same random step, again and again: in-place writes, several readers, dead values."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def step(self, depth: int = DEPTH) -> None:
+        draw = random.Random(self.seed)
+        alive, saved = [self.operator([], 2)], []
+        for _ in range(3 * depth):
+            inputs = draw.sample(alive, min(len(alive), draw.randint(1, 2)))
+            if draw.random() < 0.2 and inputs[0] not in saved:
+                self.write(inputs[0])
+                continue
+            alive.append(self.operator(inputs, draw.choice([1, 2, 4])))
+            if draw.random() < 0.5:
+                saved.append(alive[-1])
+            if len(alive) > 4:
+                dead = alive.pop(0)
+                if dead not in saved:
+                    self.add("free", dead)
+        gradient = self.operator([alive[-1]], 2, backward=True)
+        for activation in reversed(saved):
+            following = self.operator([gradient, activation], 2, backward=True)
+            self.add("free", gradient)
+            gradient = following
+        for storage in dict.fromkeys([*alive, *saved, gradient]):
+            self.add("free", storage)
+        self.add("step begin")
+        self.add("step end")
+
+    def write(self, storage: int) -> None:
+        self.trace.add_operator(
+            op=9, cost=500.0, left=False, replayable=True, inputs=[storage], outputs=[],
+            output_bytes=[], writes=[storage], overwrites=[], memory=[], line=0, backward=False,
+        )  # fmt: skip
+
+
+@pytest.mark.debug_build
+@pytest.mark.parametrize("seed", range(12))
+def test_a_followed_step_searches_nothing_and_recomputes_no_more_than_the_policy(seed: int) -> None:
+    num_followed = 0
+    for mib in (64, 48, 40, 32):
+        results = {}
+        for without in ([], ["foresight"]):
+            for num_steps in (9, 10):
+                program = RandomStep(seed)
+                for _ in range(num_steps):
+                    program.step()
+                config = _C.Config(mib * MIB, "coop", without=without)
+                results[not without, num_steps] = _C.simulate(program.trace, config)
+        if not results[False, 10]["fitted"]:
+            continue
+        before, last = results[True, 9]["stats"], results[True, 10]["stats"]
+        online = results[False, 10]["stats"]["replay_ns"] - results[False, 9]["stats"]["replay_ns"]
+        assert last["replay_ns"] - before["replay_ns"] <= online
+        if last["num_followed"] > before["num_followed"]:
+            num_followed += 1
+            assert last["num_searches"] == before["num_searches"]
+            assert last["moved_bytes"] == before["moved_bytes"]
+    assert num_followed > 0
 
 
 def test_without_the_switch_and_in_the_published_policies_nothing_is_foreseen() -> None:

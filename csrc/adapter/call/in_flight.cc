@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <typeinfo>
 #include <utility>
 

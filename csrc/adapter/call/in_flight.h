@@ -11,14 +11,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "adapter/dispatch/collectives.h"
 #include "core/engine/operation.h"
-
-namespace c10d {
-class Work;
-}
 
 namespace coop {
 

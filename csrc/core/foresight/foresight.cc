@@ -114,10 +114,11 @@ bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
 
 void Foresight::expect(const Recipe& recipe) {
   expected_ = {};
-  if (!is_following() || action_ < 0) return;
+  if (!is_following() || action_ < 0 || acting_ != here()) return;
   const Schedule& schedule = followed_->schedule;
   const Value* value = log_.value_of(schedule.before[action_].item);
   if (value == nullptr || value->recipe != &recipe) return;
+  expected_.place = here();
   expected_.begin = expected_.next = schedule.before[action_].first_result;
   expected_.end = static_cast<int32_t>(schedule.end_results(action_));
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
@@ -127,7 +128,7 @@ void Foresight::expect(const Recipe& recipe) {
 }
 
 bool Foresight::takes(const Value* value) const {
-  if (!is_following() || expected_.begin == expected_.end) {
+  if (!is_expecting()) {
     return value->storage != nullptr || wants(value);
   }
   const int32_t item = log_.item_of(value);
@@ -148,7 +149,7 @@ Foresight::Places Foresight::next_places() const {
 
 // In the order in which the operator allocated when it ran first; what has no place is passed over.
 Foresight::Places Foresight::next_places_of_replay(Bytes bytes) {
-  if (!is_following()) return {};
+  if (!is_expecting()) return {};
   for (int32_t r = expected_.next; r < expected_.end; ++r) {
     const Schedule::Result& result = followed_->schedule.results[r];
     if (log_.program().items[result.item].bytes != bytes) continue;

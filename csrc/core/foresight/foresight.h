@@ -64,9 +64,10 @@ class Foresight {
   template <typename F, typename G>
   void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
     if (!is_following() || !brings_back(inputs)) return;
+    const Place place = here();
     const Schedule& schedule = followed_->schedule;
-    const int32_t op = log_.position();
-    for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
+    for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
+         ++i) {
       const Schedule::Action& action = schedule.before[i];
       Value* value = log_.value_of(action.item);
       if (action.first_result < 0) {
@@ -76,7 +77,8 @@ class Foresight {
         const Replaying replaying(*this, i);
         replay(value);
       }
-      if (!is_following()) return;  // it did not fit
+      // It did not fit, or another thread has gone on meanwhile.
+      if (here() != place) return;
     }
   }
   // Calls release(value) for what the schedule gives up now, or does not want any more.
@@ -137,10 +139,22 @@ class Foresight {
     int num_made = 0;
     int64_t used = 0;  // the step in which it was last met
   };
+  // Where in which schedule it is. A replay lets other threads run, which may go on to another
+  // operator, schedule or step.
+  struct Place {
+    const Known* known;
+    int64_t step;
+    int32_t op;
+
+    bool operator==(const Place&) const = default;
+  };
   // One action of the schedule, while it is done.
   class Replaying {
    public:
-    Replaying(Foresight& owner, int32_t action) : owner_(owner) { owner_.action_ = action; }
+    Replaying(Foresight& owner, int32_t action) : owner_(owner) {
+      owner_.action_ = action;
+      owner_.acting_ = owner_.here();
+    }
     ~Replaying() {
       owner_.action_ = -1;
       owner_.expected_ = {};
@@ -153,6 +167,7 @@ class Foresight {
   };
   // What the running replay allocates and has not allocated yet, in the schedule's results.
   struct Expected {
+    Place place{};
     int32_t begin = 0;
     int32_t next = 0;
     int32_t end = 0;
@@ -161,6 +176,10 @@ class Foresight {
   // How often a schedule is made anew for a step that did not go as foreseen.
   static constexpr int kMostMade = 4;
 
+  Place here() const { return {followed_, journal_.step, log_.position()}; }
+  bool is_expecting() const {
+    return is_following() && expected_.begin != expected_.end && expected_.place == here();
+  }
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
@@ -187,6 +206,7 @@ class Foresight {
   Known* tried_ = nullptr;   // what this step began to follow last
   std::vector<bool> holds_;  // by item: it stays though it is dead
   int32_t action_ = -1;      // that is being done
+  Place acting_{};           // there
   Expected expected_;
   int64_t evictions_before_ = 0;  // this step
   Cost replay_cost_before_ = 0;

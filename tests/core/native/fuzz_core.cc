@@ -234,9 +234,9 @@ class Program {
     coop::Core& core = simulator_.core();
     EXPECT(core.is_valid());
     const coop::Stats stats = core.stats();
-    EXPECT(stats.held <= stats.peak && stats.peak <= core.config().budget);
-    EXPECT(stats.free == core.config().budget - stats.held);
-    EXPECT(stats.host_held <= stats.host_peak && stats.host_peak <= core.config().host_bytes);
+    EXPECT(stats.held <= stats.peak && stats.peak <= stats.budget);
+    EXPECT(stats.free == stats.budget - stats.held);
+    EXPECT(stats.host_held <= stats.host_peak && stats.host_held <= stats.host_bytes);
     for (const auto& [id, live] : live_) {
       const coop::Value& value = *simulator_.storage(id)->value;
       EXPECT(value.is_resident() || value.is_saved() || !value.is_root());
@@ -248,7 +248,7 @@ class Program {
   void leave() {
     coop::Core& core = simulator_.core();
     core.faults.fail_placement(0);
-    core.grow(core.config().budget);
+    core.grow(core.stats().budget);
     for (const auto& [id, live] : live_) {
       if (!apply(Kind::kMaterialize, id)) continue;
       EXPECT(simulator_.cookie(id) == live.cookie);
