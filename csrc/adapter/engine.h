@@ -23,6 +23,7 @@
 #include "adapter/kept_operators.h"
 #include "adapter/locks.h"
 #include "adapter/storage/externals.h"
+#include "adapter/storage/host_memory.h"
 #include "adapter/storage/memory.h"
 #include "adapter/storage/storages.h"
 #include "adapter/trace/recorder.h"
@@ -36,6 +37,7 @@ struct EngineConfig {
   DeviceProfile profile;
   bool measure = false;   // refine costs by measured time
   bool paranoid = false;  // evict all that can be after every operator (for tests)
+  std::shared_ptr<HostMemory> host_memory = nullptr;  // for the copies of core.host_bytes
 };
 
 class Engine final : public std::enable_shared_from_this<Engine> {
@@ -51,6 +53,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();
+  // Brings back roots, as far as there is room: a process that is forked now reads what it finds.
+  void bring_back_roots();
   // Brings it back, and keeps it. `for_good`: unkeep() does not undo it.
   void keep(c10::StorageImpl* impl, const char* reason, bool for_good);
   void unkeep(c10::StorageImpl* impl);
