@@ -295,7 +295,6 @@ Schedule Placer::schedule() const {
   schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
   schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
   schedule.replay_cost = timeline_.replay_cost();
-  schedule.peak = *std::max_element(timeline_.bytes().begin(), timeline_.bytes().end());
   return schedule;
 }
 

@@ -32,7 +32,6 @@ struct Schedule {
   std::vector<Bytes> other_addresses;  // where it lies in every other step, if it outlives its own
   std::vector<bool> outlives;          // its storage
   Cost replay_cost = 0;
-  Bytes peak = 0;
 
   bool empty() const { return first_before.empty(); }
   // Of a replay, by its number in `before`.

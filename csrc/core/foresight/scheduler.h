@@ -24,7 +24,7 @@ class Scheduler {
   const std::vector<Needs>& needs() const { return needs_; }
   // What the needs mean exactly. While it gives up, it only estimates that.
   void update(const Timeline& timeline);
-  // Keeps what there is room for after all; dearest first. False: nothing.
+  // Keeps what there is room for after all, the most expensive first. False: nothing.
   bool keep_what_fits(const Timeline& timeline, Bytes room);
 
  private:
