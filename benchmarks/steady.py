@@ -52,7 +52,7 @@ def compile_model(workload: Workload, model: nn.Module, how: str) -> None:
     # Blocks that differ in a number are compiled each; torch would give up after eight.
     torch._dynamo.config.recompile_limit = 64
     for module in [model] if how == "whole" else workload.blocks(model) or repeated(model):
-        module.compile()  # type: ignore[no-untyped-call]
+        module.compile()
 
 
 def repeated(model: nn.Module) -> list[nn.Module]:
