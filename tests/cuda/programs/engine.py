@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from tempfile import TemporaryDirectory
+
 import pytest
 import torch
 
 import coop
+from coop.measured_costs import load, path_for
 from tests.cuda.programs import MIB, same, value
 
 
@@ -31,9 +35,23 @@ def a_budget_can_be_a_share_of_the_free_memory() -> None:
     assert 0.005 * total < session.stats().budget_bytes <= 0.01 * total
 
 
-def without_a_device_a_budget_is_the_gpus_and_costs_are_not_measured_there() -> None:
-    with pytest.raises(ValueError, match="measure_costs=True is for the CPU"):
-        coop.budget("256MiB", measure_costs=True).__enter__()
+def costs_are_measured_and_kept_for_the_next_run() -> None:
+    device = torch.device("cuda", 0)
+    with TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        with coop.budget("256MiB"):
+            weight = torch.nn.Parameter(torch.ones(2048, 2048, device=device))
+            optimizer = torch.optim.SGD([weight], lr=0.1)
+            for _ in range(4):
+                (weight @ weight).sum().backward()
+                optimizer.step()
+                torch.cuda.synchronize()
+        costs = load(path_for(device))
+    # A product of this size takes more than 10 us on any GPU, and less than a second.
+    assert 1e4 < max(costs.values()) < 1e9, costs
+
+
+def without_a_device_a_budget_is_the_gpus() -> None:
     with coop.budget("256MiB") as session:
         kept = coop.keep(value())
         assert not coop.evict(kept)
