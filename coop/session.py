@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing_extensions import Unpack
 from coop._native import _C
 from coop.budget_size import announce, budget_bytes, memory_of
 from coop.config import ALIGNMENT, Config, ConfigChanges, changed, choose_device
-from coop.errors import LostTensorError
+from coop.errors import LostTensorError, warn_of_old_name
 from coop.measured_costs import MeasuredCosts
 from coop.options import config_from_environment, from_environment
 from coop.profiles import CPU_PROFILE
@@ -160,7 +159,7 @@ class Session:
 
     def pinned_operators(self) -> dict[str, str]:
         """Deprecated: the old name of `kept_operators`."""
-        _warn_of_old_name("Session.pinned_operators", "Session.kept_operators")
+        warn_of_old_name("Session.pinned_operators", "Session.kept_operators")
         return self.kept_operators()
 
     # --- for the runtime ---------------------------------------------------------------------
@@ -352,22 +351,14 @@ def unkeep(tensor: Tensor) -> Tensor:
 
 def pin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `keep`."""
-    _warn_of_old_name("coop.pin", "coop.keep")
+    warn_of_old_name("coop.pin", "coop.keep")
     return keep(tensor)
 
 
 def unpin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `unkeep`."""
-    _warn_of_old_name("coop.unpin", "coop.unkeep")
+    warn_of_old_name("coop.unpin", "coop.unkeep")
     return unkeep(tensor)
-
-
-def _warn_of_old_name(old: str, new: str) -> None:
-    warnings.warn(
-        f"{old} is now called {new}; the old name goes away in the next release",
-        DeprecationWarning,
-        stacklevel=3,
-    )
 
 
 def is_resident(tensor: Tensor) -> bool:

@@ -125,3 +125,20 @@ def test_so_does_the_old_name_of_kept_operators() -> None:
         torch.ones(3).data_ptr()
     with pytest.warns(DeprecationWarning, match=r"Session\.kept_operators"):
         assert session.pinned_operators() == session.kept_operators()
+
+
+def test_so_do_the_old_names_of_numbers() -> None:
+    with coop.budget("1MiB") as session:
+        kept = coop.keep(torch.zeros(4096).sin())
+        with pytest.raises(coop.OutOfBudgetError) as caught:
+            torch.zeros(2**20)
+        shortage = caught.value.shortage
+        assert shortage["kept_bytes"] >= kept.nbytes
+        for old, new in (("pins", "kept"), ("pinned_bytes", "kept_bytes")):
+            with pytest.warns(DeprecationWarning, match=f"{old} is now called {new}"):
+                assert shortage[old] == shortage[new]
+        with pytest.raises(KeyError, match="other"):
+            shortage["other"]
+        stats = session.stats()
+        with pytest.warns(DeprecationWarning, match=r"Stats\.num_recipes"):
+            assert stats.num_records == stats.num_recipes

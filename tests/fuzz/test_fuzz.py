@@ -72,7 +72,7 @@ LOST_ON_LEAVING: Program = (
 
 
 def test_what_does_not_fit_on_leaving_is_tried_again_when_others_have_left() -> None:
-    """It raised LostTensorError: the first attempt was in need of what only the records of other
+    """It raised LostTensorError: the first attempt was in need of what only the recipes of other
     evicted tensors kept."""
     actual = run_inside(LOST_ON_LEAVING, 64 * 1024, {"window": False, "small_bytes": 0})
     assert actual.stopped is None

@@ -68,7 +68,7 @@ def test_what_is_read_are_the_entries_that_were_recorded(tmp_path: Path) -> None
     trace = read_trace(path)
     lines = trace.native.json_lines(trace.header.header_bytes, trace.op_names, trace.sources)
     assert lines == path.read_bytes().partition(b"\n")[2]
-    for key in ("pin", "unpin", "evict", "expose", "external", "memory", "overwrites", "source"):
+    for key in ("keep", "unkeep", "evict", "expose", "external", "memory", "overwrites", "source"):
         assert f'"{key}":'.encode() in lines, key
 
 

@@ -51,9 +51,10 @@ void Handler::collect_fresh() {
     call_.fresh.push_back(storage);
     // Python must not be asked for sizes: this is under the lock.
     const auto itemsize = static_cast<double>(result.itemsize());
-    operands.bytes_moved += is_understood(result, operands.fake)
-                                ? static_cast<double>(result.numel()) * itemsize
-                                : static_cast<double>(storages.content_bytes(*storage));
+    const bool understood = is_understood(result, operands.fake);
+    call_.results.push_back(understood ? &result : nullptr);
+    operands.bytes_moved += understood ? static_cast<double>(result.numel()) * itemsize
+                                       : static_cast<double>(storages.content_bytes(*storage));
     operands.half |= result.itemsize() == 2;
   });
 }
