@@ -81,7 +81,7 @@ def test_the_resident_set_does_not_grow_over_1000_steps(samples: list[Sample]) -
 
 def test_the_resident_set_is_the_plain_process_without_activations_plus_the_budget() -> None:
     """At its largest: what an allocator gives back afterwards depends on the machine."""
-    shape = {"depth": 12, "steps": 2, "every": 2}
+    shape = {"depth": 12, "steps": 1, "every": 1}
     budget_bytes = 64 * MIB
     (empty,) = long_run(rows=1, **shape)
     (plain,) = long_run(rows=32768, **shape)
