@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,17 @@ import numpy.typing as npt
 
 from coop._native import _C
 from coop.events import EventKind, as_events
+from coop.ranks import current_rank
 from coop.stats import Stats
 
-__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
+__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine", "StepRow"]
 
 # 96 MB of log: some hundred steps of a small network, a few of a large one.
 DEFAULT_MAX_EVENTS = 2_000_000
 # A program that catches errors and tries again, for hours, needs only the newest.
 MAX_FAILURES = 16
+# More than the log has room for in any real program.
+MAX_STEP_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class StepRow:
+    """What one step did."""
+
+    step: int
+    way: str  # "schedule", "left" (a schedule, on the way), "policy", or "" where all of it fits
+    num_evictions: int
+    num_replays: int
+    num_searches: int
+    saved_bytes: int
+    overhead: float
+    num_schedules: int  # made at its end
+
+
+@dataclass(frozen=True)
 class Recording:
     """Everything that happened while events were recorded."""
 
@@ -73,6 +90,8 @@ class Recording:
     device: str
     failures: list[Failure]
     summary: tuple[str, ...] = ()  # the five lines of coop.summary
+    step_rows: tuple[StepRow, ...] = ()  # those that ended while it recorded
+    rank: str = ""  # of several processes: which one this is
 
 
 class SessionEvents:
@@ -87,6 +106,8 @@ class SessionEvents:
         self._device = device
         self._is_recording = False
         self._failures: list[Failure] = []
+        self._step_rows: list[StepRow] = []
+        self._last_step: Stats | None = None
         self._final: Recording | None = None
 
     def record(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
@@ -100,6 +121,7 @@ class SessionEvents:
         if self._engine is None:
             raise RuntimeError("this budget was left: there is nothing more to record")
         self._is_recording = True
+        self._last_step = Stats(**self._engine.stats())
         self._engine.log_events(True, max_events)
 
     def recording(self) -> Recording:
@@ -122,6 +144,8 @@ class SessionEvents:
             device=self._device,
             failures=list(self._failures),
             summary=tuple(self._summarize("this page")),
+            step_rows=tuple(self._step_rows),
+            rank=_rank_text(),
         )
 
     def lines_of_values(self) -> dict[int, str]:
@@ -146,6 +170,12 @@ class SessionEvents:
 
         save_snapshot(self.recording(), path)
 
+    def save_chrome_trace(self, path: str | Path) -> None:
+        """Write the recorded events for Perfetto or chrome://tracing; a name in `.gz` compresses."""
+        from coop.report.chrome import save_chrome_trace
+
+        save_chrome_trace(self.recording(), path)
+
     def save_still(self, path: str | Path, title: str = "") -> None:
         """Write the recorded events as a PNG picture; needs matplotlib (the extra `plot`)."""
         from coop.report import save_still
@@ -153,9 +183,20 @@ class SessionEvents:
         save_still(self.recording(), path, title)
 
     @property
+    def is_recording(self) -> bool:
+        """Whether what happens is remembered."""
+        return self._is_recording
+
+    @property
     def last_failure(self) -> Failure | None:
         """The newest operator that did not fit."""
         return self._failures[-1] if self._failures else None
+
+    def end_step(self, stats: Stats) -> None:
+        """A step has ended; one row is kept for each while events are recorded."""
+        if self._last_step is not None and len(self._step_rows) < MAX_STEP_ROWS:
+            self._step_rows.append(_step_row(self._last_step, stats))
+            self._last_step = stats
 
     def add_failure(self, failure: Failure) -> None:
         """An operator did not fit."""
@@ -167,7 +208,38 @@ class SessionEvents:
         if self._is_recording and self._engine is not None:
             self._final = self.recording()
             self._engine.log_events(False)
+            self._last_step = None
 
     def let_go(self) -> None:
         """The engine is closed."""
         self._engine = None
+
+
+def _step_row(before: Stats, after: Stats) -> StepRow:
+    more = {name: now - then for (name, now), then in _pairs(after, before)}
+    way = "policy" if more["num_evictions"] else ""
+    if more["num_left"]:
+        way = "left"
+    elif more["num_followed"]:
+        way = "schedule"
+    compute_ns = more["compute_ns"]
+    return StepRow(
+        step=after.num_steps,
+        way=way,
+        num_evictions=int(more["num_evictions"]),
+        num_replays=int(more["num_replays"]),
+        num_searches=int(more["num_searches"]),
+        saved_bytes=int(more["saved_bytes"]),
+        overhead=1 + more["replay_ns"] / compute_ns if compute_ns else 1.0,
+        num_schedules=int(more["num_schedules"]),
+    )
+
+
+def _pairs(after: Stats, before: Stats) -> Iterator[tuple[tuple[str, float], float]]:
+    return zip(after.as_dict().items(), before.as_dict().values(), strict=True)
+
+
+def _rank_text() -> str:
+    """Empty for one process alone."""
+    rank = current_rank()
+    return "" if rank is None else f"rank {rank.rank}, {rank.local_size} ranks on this machine"

@@ -176,9 +176,13 @@ class Session:
         return self._engine.owns(tensor)
 
     def _end_step(self) -> None:
+        if self._meter is None and not self.events.is_recording:
+            return
+        stats = self.stats()
+        self.events.end_step(stats)
         if self._meter is None:
             return
-        step = self._meter.measure(self.stats().as_dict())
+        step = self._meter.measure(stats.as_dict())
         for callback in list(self._step_callbacks):
             callback(step)
 

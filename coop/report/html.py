@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from coop.files import write_whole
 from coop.recording import Recording
+from coop.report.steps import group_steps
 from coop.report.timeline import Timeline, make_timeline
 
 __all__ = ["save_report"]
@@ -44,6 +45,8 @@ def render(recording: Recording, title: str = "") -> str:
         "by_operator": timeline.by_operator,
         "most_recomputed": timeline.most_recomputed,
         "kept": timeline.kept,
+        "rank": recording.rank,
+        "step_groups": group_steps(recording),
         "failures": [failure.message for failure in recording.failures],
         "operators": recording.operator_names,
         "sources": _sources(recording, timeline),

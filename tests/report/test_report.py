@@ -133,7 +133,7 @@ def test_a_report_opens_draws_zooms_pans_and_hovers(
     place = r"tests/report/recordings\.py:\d+ in train_a_little(, backward)?"
     assert re.fullmatch(place, spot["place"])
     number = int(spot["place"].split(":")[1].split(" ")[0])
-    program = (ROOT / "tests" / "people" / "recordings.py").read_text().splitlines()
+    program = (ROOT / "tests" / "report" / "recordings.py").read_text().splitlines()
     assert spot["code"] == program[number - 1].strip()
     assert shown.startswith("aten::")
     for word in ("KiB at ", "to recompute", "recomputation 1 of this value", "value "):
