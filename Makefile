@@ -17,7 +17,7 @@ CLANG_FORMAT = find csrc benchmarks tests -name '*.cc' -o -name '*.h' | sort | x
 # Nobody wants to read the compiler's command lines, unless it fails.
 define compile
 	@mkdir -p build && echo "compiling the extension ($(2)): a few minutes the first time"
-	@COOP_DEBUG=$(1) $(PY) setup.py --quiet build_ext --inplace > build/$(2).log 2>&1 \
+	@COOP_DEBUG=$(1) COOP_WERROR=1 $(PY) setup.py --quiet build_ext --inplace > build/$(2).log 2>&1 \
 		|| { cat build/$(2).log; exit 1; }
 endef
 

@@ -7,8 +7,10 @@ file, or on many cores. Metadata is in pyproject.toml, but for what depends on t
 """
 
 import os
+import subprocess
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +103,8 @@ def extension() -> Extension:
             *([("COOP_DEBUG", "1")] if DEBUG else []),
         ],
     )
-    # Warnings are errors in our sources, not in the headers of others. setuptools adds -I for
+    # Warnings are errors in our sources where we build (the Makefile sets COOP_WERROR), not with a
+    # user's compiler, and never in the headers of others. setuptools adds -I for
     # Python's anyway, which does no harm: a directory that -isystem names too stays a system one.
     own, *others = ext.include_dirs
     others.append(sysconfig.get_path("include"))
@@ -115,10 +118,12 @@ def extension() -> Extension:
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",
-        "-Werror",
+        *(["-Werror"] if os.environ.get("COOP_WERROR") == "1" else []),
         *(["-O1", "-g1", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-O3", "-g0", *INLINING]),
         *(f"-isystem{directory}" for directory in others),
     ]
+    if not DEBUG:
+        ext.extra_link_args = ["-O3", *INLINING]
     return ext
 
 
@@ -128,11 +133,31 @@ def extension() -> Extension:
 # one, names would clash that no build for the CPU sees.
 UNITS = {"core": "csrc/core/**/*.cc", "adapter": "csrc/adapter/**/*.cc"}
 
+
+def can_optimize_as_a_whole() -> bool:
+    """Whether the compiler can link with -flto: not every GCC has all that takes."""
+    compiler = os.environ.get("CXX", "g++")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.cc")
+        source.write_text("int probe() { return 0; }\n")
+        command = [*compiler.split(), "-flto=auto", "-shared", "-fPIC", str(source), "-o"]
+        try:
+            built = subprocess.run(
+                [*command, str(source.with_suffix(".so"))], capture_output=True, check=False
+            )
+        except OSError:
+            return False
+    return built.returncode == 0
+
+
 # GCC inlines less the larger a unit is: without this an operator takes 0.1 us longer.
 INLINING = (
     []
     if "clang" in os.environ.get("CXX", "")
-    else ["--param", "inline-unit-growth=300", "--param", "large-unit-insns=200000"]
+    else [
+        *(["-flto=auto"] if can_optimize_as_a_whole() else []),
+        *("--param", "inline-unit-growth=300", "--param", "large-unit-insns=200000"),
+    ]
 )
 
 

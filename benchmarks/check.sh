@@ -25,7 +25,7 @@ run_tests() {
 }
 
 shopt -s nullglob
-tests=(tests/cuda/test_*.py tests/cuda/test_*.py)
+tests=(tests/cuda/test_*.py)
 [ $# -gt 0 ] || set -- tests identical full curve limits
 status=0
 for part in "$@"; do

@@ -137,7 +137,7 @@ class _Reader:
             if entry["step"] == "end":
                 self.program.step_ends.append(len(self.program.operators))
         else:
-            for kind in ("make_root", "leaf", "pin", "expose", "unseen_write"):
+            for kind in ("make_root", "leaf", "keep", "expose", "unseen_write"):
                 if kind in entry:
                     self.make_root(entry[kind])
 

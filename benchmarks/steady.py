@@ -4,15 +4,18 @@
     python -m benchmarks.steady llama_1b --checkpoint
     python -m benchmarks.steady llama_1b --budget 14.5GiB
     python -m benchmarks.steady llama_1b --budget 14.5GiB --bits
+    python -m benchmarks.steady llama_1b --compile block --budget 12GiB
+    python -m benchmarks.steady llama_1b --compile whole --activation-memory-budget 0.5
 
 With `--bits` kernels are deterministic, and the row has a checksum of all parameters: runs of the
 same network with and without a budget must have the same. Networks are those of the zoo and of
-`benchmarks.models.PRACTICE`, at full size on a GPU.
+`benchmarks.models.PRACTICE`, at full size on a GPU; `--tiny` is for a look on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +25,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch._dynamo.utils
+import torch._functorch.config
+from torch import Tensor, nn
 
 import coop
 from benchmarks import models
@@ -32,10 +37,34 @@ from benchmarks.zoo.networks import NETWORKS
 # Steps after which a schedule is followed, with a few to spare.
 WARM_UP = 8
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-def workload_named(name: str) -> Workload:
+
+def workload_named(name: str, tiny: bool) -> Workload:
     """Of the practice models, or of the zoo."""
+    if tiny:
+        return models.get(name, "tiny")
     return models.get(name, "paper") if name in models.PRACTICE else NETWORKS[name].make()
+
+
+def compile_model(workload: Workload, model: nn.Module, how: str) -> None:
+    """As a whole, or each of its blocks, which share what is compiled."""
+    # Blocks that differ in a number are compiled each; torch would give up after eight.
+    torch._dynamo.config.recompile_limit = 64
+    for module in [model] if how == "whole" else workload.blocks(model) or repeated(model):
+        module.compile()
+
+
+def repeated(model: nn.Module) -> list[nn.Module]:
+    """Blocks where a library's are not known: the outermost of one type in a row."""
+    found: list[nn.Module] = []
+    for child in model.children():
+        among = list(child.children())
+        if isinstance(child, nn.ModuleList | nn.Sequential) and len({type(m) for m in among}) == 1:
+            found += among
+        else:
+            found += repeated(child)
+    return found
 
 
 def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Tensor], Any]:
@@ -43,10 +72,12 @@ def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Te
     model = workload.make_model(0)
     if args.checkpoint:
         workload.checkpoint(model)
+    if args.compile is not None:
+        compile_model(workload, model, args.compile)
     optimizer = workload.make_optimizer(model)
     for group in optimizer.param_groups:
         group |= {"foreach": None, "fused": torch.cuda.is_available()}
-    batch = workload.make_batch(0, "cuda" if torch.cuda.is_available() else "cpu")
+    batch = workload.make_batch(0, DEVICE)
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -74,20 +105,38 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--budget")
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--compile", choices=("block", "whole"))
+    parser.add_argument("--activation-memory-budget", type=float, metavar="SHARE")
     parser.add_argument("--bits", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", type=int, default=WARM_UP + 8)
     args = parser.parse_args()
     if args.bits:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True)
-    workload = workload_named(args.name)
-    session = None if args.budget is None else coop.install(args.budget)
-    row: dict[str, Any] = {"model": args.name, "budget": args.budget} | (
-        {"checkpoint": True} if args.checkpoint else {}
-    )
-    with torch.device("cuda"):
+    if args.activation_memory_budget is not None:
+        torch._functorch.config.activation_memory_budget = args.activation_memory_budget
+    workload = workload_named(args.name, args.tiny)
+    row: dict[str, Any] = {"model": args.name, "budget": args.budget}
+    for option in ("checkpoint", "compile", "activation_memory_budget"):
+        if getattr(args, option) not in (None, False):
+            row[option] = getattr(args, option)
+    with contextlib.ExitStack() as stack:
+        session = None
+        if args.budget is not None and DEVICE == "cuda":
+            session = coop.install(args.budget)
+        elif args.budget is not None:
+            session = stack.enter_context(coop.budget(args.budget, device=DEVICE))
+        measure(workload, args, session, row)
+    print(json.dumps(row), flush=True)
+
+
+def measure(
+    workload: Workload, args: argparse.Namespace, session: coop.Session | None, row: dict[str, Any]
+) -> None:
+    """Adds what was measured to the row."""
+    with torch.device(DEVICE):
         step, model = train(workload, args)
-        torch.cuda.synchronize()
         seconds: list[float] = []
         losses: list[float] = []
         before: dict[str, Any] = {}
@@ -101,18 +150,20 @@ def main() -> None:
     row["ms"] = round(1e3 * statistics.median(measured), 1)
     row["ms_range"] = [round(1e3 * min(measured), 1), round(1e3 * max(measured), 1)]
     row["first_ms"] = [round(1e3 * s) for s in seconds[:WARM_UP]]
-    row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
+    if DEVICE == "cuda":
+        row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
+    if args.compile is not None:
+        row["graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     if session is not None:
         after = session.stats().as_dict()
         last = {key: after[key] - before[key] for key in ("replay_ns", "compute_ns")}
         row["replay_share"] = round(last["replay_ns"] / last["compute_ns"], 4)
         for key in ("num_searches", "num_evictions", "num_replays", "moved_bytes"):
             row[f"last_{key}"] = after[key] - before[key]
-        for key in ("num_schedules", "num_followed", "num_left"):
+        for key in ("peak_bytes", "needed_bytes", "num_schedules", "num_followed", "num_left"):
             row[key] = after[key]
     if args.bits:
         row["bits"] = checksum(model, losses)
-    print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

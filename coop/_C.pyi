@@ -41,7 +41,7 @@ class Stats(TypedDict):
     num_left: int
     compute_ns: float
     replay_ns: float
-    num_records: int
+    num_recipes: int
     num_values: int
     num_blocks: int
 
@@ -54,10 +54,10 @@ class Shortage(TypedDict):
     largest_window_bytes: int
     sufficient_budget_bytes: int
     root_bytes: int
-    pinned_bytes: int
+    kept_bytes: int
     locked_bytes: int
     temporary_bytes: int
-    pins: list[tuple[str, int]]
+    kept: list[tuple[str, int]]
     # Of an engine only: bytes, what it is, the address of its StorageImpl (0: none), its value
     largest: list[tuple[int, str, int, int]]
 
@@ -277,6 +277,9 @@ class Engine:
     def log_events(self, on: bool, limit: int = ...) -> None: ...
     def num_dropped_events(self) -> int: ...
     def keep_reasons(self) -> list[str]: ...
+    # By a number that stands for an operator with its sizes; empty unless costs are measured.
+    def measured_costs(self) -> dict[int, float]: ...
+    def set_measured_costs(self, costs: dict[int, float], /) -> None: ...
     def events(self) -> npt.NDArray[np.uint8]: ...
 
 # (key, whether it is a backend, whether the table has it, replayed, what state it has)

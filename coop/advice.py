@@ -62,7 +62,7 @@ def find_advice(
     enough = shortage["sufficient_budget_bytes"]
     missing = shortage["wanted_bytes"] - shortage["largest_window_bytes"]
     at_once = shortage["locked_bytes"] + shortage["temporary_bytes"] + shortage["wanted_bytes"]
-    kept, state = shortage["pinned_bytes"], names.bytes_by_kind[OPTIMIZER_STATE]
+    kept, state = shortage["kept_bytes"], names.bytes_by_kind[OPTIMIZER_STATE]
     gradients = names.bytes_by_kind[GRADIENT]
     found: list[tuple[int, str]] = []
 
@@ -117,7 +117,7 @@ def _batch_share(shortage: dict[str, Any], names: Names) -> float:
         if as_ == "in use" and storage in names.by_storage
         if names.by_storage[storage].kind != LOCAL
     )
-    lasting = shortage["root_bytes"] + shortage["pinned_bytes"] + of_model
+    lasting = shortage["root_bytes"] + shortage["kept_bytes"] + of_model
     used = shortage["locked_bytes"] + shortage["temporary_bytes"] + shortage["wanted_bytes"]
     together = (shortage["budget_bytes"] - lasting) / max(used - of_model, 1) * _SLACK
     share = max(together, shortage["largest_window_bytes"] / shortage["wanted_bytes"])

@@ -34,8 +34,9 @@ class Config:
         window: with `"coop"`, evict the cheapest contiguous window (else one value at a time).
         partition: with `"coop"`, place cheap and expensive values at opposite ends.
         inplace: with `"coop"`, keep in-place writes in place (else copy on write).
-        measure_costs: take the measured time of operators as their cost instead of a roofline
-            estimate; on the CPU only. Decisions then differ from run to run; results do not.
+        measure_costs: time operators in the first steps, and decide by that instead of a roofline
+            estimate. Costs are kept for the next run on such a device. None: on a GPU, and not on
+            the CPU, where decisions are the same in every run without it. Results always are.
         events: remember what happens to every block, for `session.save_report`.
         paranoid: evict everything that can be after every operator. For tests.
         small_bytes: values up to this size live in an area of their own and are never evicted.
@@ -48,7 +49,7 @@ class Config:
     window: bool = True
     partition: bool = True
     inplace: bool = True
-    measure_costs: bool = False
+    measure_costs: bool | None = None
     events: bool = False
     paranoid: bool = False
     small_bytes: int = 10 * 1024
@@ -66,14 +67,9 @@ class Config:
                 f"quiet_after is a number of steps, or 0 for never, not {self.quiet_after}"
             )
 
-    def check_device(self, device: torch.device) -> None:
-        """Raises for what the device does not have."""
-        if self.measure_costs and device.type != "cpu":
-            raise ValueError(
-                f"measure_costs=True is for the CPU, not for {str(device)!r}: operators on a GPU "
-                "run after the call that starts them, so their time is not measured there and "
-                "costs are a roofline. Leave it out, or use device='cpu'"
-            )
+    def measures_costs(self, device_type: str) -> bool:
+        """Whether operators are timed there."""
+        return device_type == "cuda" if self.measure_costs is None else self.measure_costs
 
     def native(self, num_bytes: int, device_type: str) -> _C.Config:
         """As the extension takes it, for an arena of so many bytes."""
@@ -102,7 +98,7 @@ class ConfigChanges(TypedDict, total=False):
     window: bool
     partition: bool
     inplace: bool
-    measure_costs: bool
+    measure_costs: bool | None
     events: bool
     paranoid: bool
     small_bytes: int

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from coop.sizes import format_bytes
 
 __all__ = ["LostTensorError", "OutOfBudgetError", "SlowStepWarning"]
+
+
+class _Shortage(dict[str, Any]):
+    """Numbers by name; knows their old names for one release."""
+
+    _OLD: ClassVar = {"pins": "kept", "pinned_bytes": "kept_bytes"}
+
+    def __missing__(self, key: str) -> Any:
+        if key not in self._OLD:
+            raise KeyError(key)
+        warn_of_old_name(key, self._OLD[key])
+        return self[self._OLD[key]]
 
 
 class OutOfBudgetError(torch.OutOfMemoryError):
@@ -24,6 +36,15 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     operator: str
     replaying: str
     shortage: dict[str, Any]
+
+
+def warn_of_old_name(old: str, new: str) -> None:
+    """For the function that has the old name."""
+    warnings.warn(
+        f"{old} is now called {new}; the old name goes away in the next release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 class LostTensorError(RuntimeError):
@@ -65,7 +86,7 @@ def make_out_of_budget_error(
         "roots (parameters, gradients, optimizer state, inputs, small tensors)": "root_bytes",
         "in use by this operator and its recomputations": "locked_bytes",
         "temporaries and results of this operator": "temporary_bytes",
-        "kept": "pinned_bytes",
+        "kept": "kept_bytes",
     }
     lines = [
         f"coop: {doing}, but at most {_exact(shortage['largest_window_bytes'])} of consecutive "
@@ -76,7 +97,7 @@ def make_out_of_budget_error(
     ]
     if largest:
         lines += ["The largest of it:", *(f"  {line}" for line in largest)]
-    lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["pins"]]
+    lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["kept"]]
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
     smallest = (
@@ -93,7 +114,7 @@ def make_out_of_budget_error(
     error = OutOfBudgetError("\n".join(lines))
     error.operator = operator
     error.replaying = replaying
-    error.shortage = shortage
+    error.shortage = _Shortage(shortage)
     return error
 
 

@@ -9,6 +9,7 @@ import torch
 
 from coop._native import _C
 from coop.budget_size import budget_bytes, check_size
+from coop.config import Config
 from coop.profiles import cuda_profile
 
 __all__ = ["Gpus"]
@@ -24,7 +25,7 @@ class Gpus:
         self._size: int | str | None = None
 
     def make_engine(
-        self, size: int | str | None, device: torch.device, configure: Configure, paranoid: bool
+        self, size: int | str | None, device: torch.device, configure: Configure, config: Config
     ) -> _C.Engine:
         """The engine of a GPU, with an arena of `size`.
 
@@ -36,7 +37,7 @@ class Gpus:
                 "coop was built without CUDA: `coop doctor` says why, and the command that fixes it"
             )
         if not self.is_installed:
-            _install(size, device, configure, paranoid)
+            _install(size, device, configure, config)
             self.is_installed, self._size = True, size
         elif size != self._size:
             has, wanted = (
@@ -50,7 +51,7 @@ class Gpus:
 
 
 def _install(
-    size: int | str | None, device: torch.device, configure: Configure, paranoid: bool
+    size: int | str | None, device: torch.device, configure: Configure, config: Config
 ) -> None:
     # Mistakes are told now.
     check_size(size)
@@ -65,7 +66,7 @@ def _install(
     def configure_device(used: int) -> tuple[_C.Config, _C.DeviceProfile, bool, bool]:
         num_bytes = budget_bytes(size, torch.device("cuda", used))
         profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-        return configure(num_bytes), profile, False, paranoid
+        return configure(num_bytes), profile, config.measures_costs("cuda"), config.paranoid
 
     _C.install_cuda(configure_device)
 

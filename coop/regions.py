@@ -22,12 +22,14 @@ import torch
 
 from coop._native import _C
 from coop.graph_costs import GraphCost, count_cost, find_written
+from coop.partitions import Partitions
 from coop.patches import Patches
 
 __all__ = ["RegionsPatch"]
 
 _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 _BACKENDS = "torch._dynamo.backends.common"
+_PARTITIONERS = "torch._functorch.partitioners"
 _COMPILED = "torch._inductor.output_code"
 
 _NO_CUDA_GRAPHS = (
@@ -76,10 +78,17 @@ class _Step(_Region):
 class RegionsPatch:
     """The runtime wrappers of AOTAutograd. They stay replaced from the first budget on.
 
-    `step_begins` and `step_ends` are called around the graphs that write parameters.
+    `step_begins` and `step_ends` are called around the graphs that write parameters. `budget`: the
+    bytes of the active budget and the type of its device.
     """
 
-    def __init__(self, step_begins: Callable[[], None], step_ends: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        step_begins: Callable[[], None],
+        step_ends: Callable[[], None],
+        budget: Callable[[], tuple[int, str] | None],
+    ) -> None:
+        self._partitions = Partitions(budget)
         self._step_begins = step_begins
         self._step_ends = step_ends
         self._hooks = _Hooks()
@@ -94,6 +103,7 @@ class RegionsPatch:
         self._hooks.when_imported(_WRAPPERS, self._replace_wrappers)
         self._hooks.when_imported(_BACKENDS, self._replace_backends)
         self._hooks.when_imported(_COMPILED, self._replace_compiled)
+        self._hooks.when_imported(_PARTITIONERS, self._replace_partitioners)
 
     def leave(self) -> None:
         """The budget ends. Graphs that are compiled now may be run in the next one."""
@@ -108,6 +118,9 @@ class RegionsPatch:
 
     def _replace_compiled(self, module: ModuleType) -> None:
         Patches().replace(module.CompiledFxGraph, "post_compile", _without_cuda_graphs)
+
+    def _replace_partitioners(self, module: ModuleType) -> None:
+        Patches().replace(module, "choose_saved_values_set", self._partitions.choosing)
 
     def _wrapping(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """`RuntimeWrapper.post_compile`: a forward graph's callable, or the autograd function."""
@@ -172,7 +185,10 @@ class RegionsPatch:
             for name in ("fw_compiler", "inference_compiler"):
                 if kwargs.get(name) is not None:
                     kwargs[name] = self._observed(kwargs[name])
-            with torch._functorch.config.patch(donated_buffer=donates):
+            with (
+                torch._functorch.config.patch(donated_buffer=donates),
+                self._partitions.compiling(args[0]),
+            ):
                 return simplified(*args, **kwargs)
 
         return compile_module

@@ -49,7 +49,7 @@ class Runtime:
             self.memory,
             self.threads,
             DistributedPatch(),
-            RegionsPatch(self._step_begins, self._step_ends),
+            RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
         )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
@@ -61,6 +61,12 @@ class Runtime:
         if x.is_cuda and self.gpus.is_installed:
             return _C.cuda_engine(x.device.index)
         return self.session._engine
+
+    def _active_budget(self) -> tuple[int, str] | None:
+        """Its bytes, and the type of its device, if this thread is inside of it."""
+        if self.session is None or not _C.is_thread_enabled():
+            return None
+        return self.session.stats().budget_bytes, torch.device(self.session._device).type
 
     def check_no_session(self) -> None:
         """Raises inside a budget."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing_extensions import Unpack
 from coop._native import _C
 from coop.budget_size import announce, budget_bytes, memory_of
 from coop.config import ALIGNMENT, Config, ConfigChanges, changed, choose_device
-from coop.errors import LostTensorError
+from coop.errors import LostTensorError, warn_of_old_name
+from coop.measured_costs import MeasuredCosts
 from coop.options import config_from_environment, from_environment
 from coop.profiles import CPU_PROFILE
 from coop.progress import StepCallback, StepMeter
@@ -64,6 +65,7 @@ class Session:
         self._kept: dict[str, str] = {}
         self._step_callbacks: list[StepCallback] = []
         self._meter: StepMeter | None = None
+        self._costs = MeasuredCosts(engine, device) if config.measures_costs(device.type) else None
 
     def stats(self, device: str | torch.device | int | None = None) -> Stats:
         """What happened so far; after the budget was left, what had happened by then.
@@ -104,6 +106,10 @@ class Session:
             enough_bytes=failure.shortage["sufficient_budget_bytes"] if failure and is_over else 0,
             report=report,
         )
+
+    def _save_costs(self) -> None:
+        if self._costs is not None:
+            self._costs.save()
 
     def next_better(self) -> str:
         """The budget, or what else, that would help most, by what happened so far."""
@@ -153,7 +159,7 @@ class Session:
 
     def pinned_operators(self) -> dict[str, str]:
         """Deprecated: the old name of `kept_operators`."""
-        _warn_of_old_name("Session.pinned_operators", "Session.kept_operators")
+        warn_of_old_name("Session.pinned_operators", "Session.kept_operators")
         return self.kept_operators()
 
     # --- for the runtime ---------------------------------------------------------------------
@@ -251,6 +257,7 @@ def budget(
         yield session
     finally:
         try:
+            session._save_costs()
             lost = runtime.stop(session)
         except BaseException:
             runtime.stop(session)  # it may have been interrupted before it had begun
@@ -281,6 +288,7 @@ def install(
         raise ValueError(f"coop.install is for GPUs, {which}: use `with coop.budget(...)`")
     session = _make_session(size, chosen, config)
     _start(session)
+    atexit.register(session._save_costs)
     return session
 
 
@@ -294,17 +302,16 @@ def _choose(device: str | torch.device | None) -> torch.device:
 
 def _make_session(size: int | str | None, device: torch.device, config: Config) -> Session:
     runtime.check_no_session()
-    config.check_device(device)
     size = from_environment("budget") if size is None else size
     runtime.register()
     if device.type == "cuda":
         engine = runtime.gpus.make_engine(
-            size, device, lambda num_bytes: config.native(num_bytes, "cuda"), config.paranoid
+            size, device, lambda num_bytes: config.native(num_bytes, "cuda"), config
         )
     else:
         native = config.native(budget_bytes(size, device), "cpu")
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        engine = _C.Engine.cpu(native, profile, config.measure_costs, config.paranoid)
+        engine = _C.Engine.cpu(native, profile, config.measures_costs("cpu"), config.paranoid)
     if size is None and not from_environment("quiet"):
         announce(engine.stats()["budget_bytes"], device)
     return Session(engine, config, device)
@@ -348,22 +355,14 @@ def unkeep(tensor: Tensor) -> Tensor:
 
 def pin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `keep`."""
-    _warn_of_old_name("coop.pin", "coop.keep")
+    warn_of_old_name("coop.pin", "coop.keep")
     return keep(tensor)
 
 
 def unpin(tensor: Tensor) -> Tensor:
     """Deprecated: the old name of `unkeep`."""
-    _warn_of_old_name("coop.unpin", "coop.unkeep")
+    warn_of_old_name("coop.unpin", "coop.unkeep")
     return unkeep(tensor)
-
-
-def _warn_of_old_name(old: str, new: str) -> None:
-    warnings.warn(
-        f"{old} is now called {new}; the old name goes away in the next release",
-        DeprecationWarning,
-        stacklevel=3,
-    )
 
 
 def is_resident(tensor: Tensor) -> bool:

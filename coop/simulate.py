@@ -102,7 +102,7 @@ class Simulation:
             f"{_exactly(shortage['largest_window_bytes'])} in one piece can be freed of a budget "
             f"of {_exactly(shortage['budget_bytes'])}; held are {_exactly(shortage['held_bytes'])} "
             f"(roots {_exactly(shortage['root_bytes'])}, kept "
-            f"{_exactly(shortage['pinned_bytes'])}, locked by the operator "
+            f"{_exactly(shortage['kept_bytes'])}, locked by the operator "
             f"{_exactly(shortage['locked_bytes'])}, its temporaries and results "
             f"{_exactly(shortage['temporary_bytes'])}); a budget of "
             f"{_exactly(shortage['sufficient_budget_bytes'])} would have passed this point"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from coop.errors import warn_of_old_name
+
 __all__ = ["Stats"]
 
 
@@ -38,7 +40,7 @@ class Stats:
     num_left: int
     compute_ns: float
     replay_ns: float
-    num_records: int
+    num_recipes: int
     num_values: int
     num_blocks: int
 
@@ -46,6 +48,12 @@ class Stats:
     def overhead(self) -> float:
         """Cost of all operators over the cost of those the program asked for."""
         return 1 + self.replay_ns / self.compute_ns if self.compute_ns else 1.0
+
+    @property
+    def num_records(self) -> int:
+        """Deprecated: the old name of `num_recipes`."""
+        warn_of_old_name("Stats.num_records", "Stats.num_recipes")
+        return self.num_recipes
 
     def as_dict(self) -> dict[str, float]:
         """All fields by name."""

@@ -126,18 +126,20 @@ class _Reader:
             self.lines[storage] = -line
             self.keeps.pop(storage, None)
             self.native.add(_KINDS["free"], storage, 0, line)
-        elif "pin" in data:
-            self.only_keys(data, "pin")
-            storage = self.alive(data["pin"])
+        elif "keep" in data or "pin" in data:  # the old name, until the next release
+            key = "keep" if "keep" in data else "pin"
+            self.only_keys(data, key)
+            storage = self.alive(data[key])
             self.keeps[storage] = self.keeps.get(storage, 0) + 1
-            self.native.add(_KINDS["pin"], storage, 0, line)
-        elif "unpin" in data:
-            self.only_keys(data, "unpin")
-            storage = self.alive(data["unpin"])
+            self.native.add(_KINDS["keep"], storage, 0, line)
+        elif "unkeep" in data or "unpin" in data:
+            key = "unkeep" if "unkeep" in data else "unpin"
+            self.only_keys(data, key)
+            storage = self.alive(data[key])
             if not self.keeps.get(storage):
-                raise _Bad(f"storage {storage} is not pinned")
+                raise _Bad(f"storage {storage} is not kept")
             self.keeps[storage] -= 1
-            self.native.add(_KINDS["unpin"], storage, 0, line)
+            self.native.add(_KINDS["unkeep"], storage, 0, line)
         elif mark := next((key for key in _MARKS if key in data), None):
             self.only_keys(data, mark)
             self.native.add(_KINDS[mark], self.alive(data[mark]), 0, line)

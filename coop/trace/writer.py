@@ -94,11 +94,11 @@ class TraceWriter:
         """The storage died: its last tensor is gone."""
         self._write({"free": storage})
 
-    def pin(self, storage: int) -> None:
-        self._write({"pin": storage})
+    def keep(self, storage: int) -> None:
+        self._write({"keep": storage})
 
-    def unpin(self, storage: int) -> None:
-        self._write({"unpin": storage})
+    def unkeep(self, storage: int) -> None:
+        self._write({"unkeep": storage})
 
     def evict(self, storage: int) -> None:
         self._write({"evict": storage})

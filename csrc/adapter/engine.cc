@@ -17,7 +17,8 @@ Engine::Engine(const EngineConfig& config, std::unique_ptr<Memory> memory)
       storages_(*this, *memory_),
       core_(config.core, &host_),
       externals_(core_, locks_, storages_.header_bytes()),
-      in_flight_(*this) {}
+      in_flight_(*this),
+      costs_(config.measure ? memory_->make_stopwatch() : nullptr) {}
 
 Engine::~Engine() { recipes_.clean_up(); }
 
@@ -146,6 +147,7 @@ void Engine::end_step(bool boundary) {
     const ReplayLock guard(locks_);
     if (recorder_ != nullptr) recorder_->end_step(boundary);
     core_.end_step(boundary);
+    if (boundary) costs_.end_step();
   }
   warn_if_slow(*this);
   in_flight_.collect();

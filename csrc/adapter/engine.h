@@ -17,6 +17,7 @@
 
 #include "adapter/call/cost.h"
 #include "adapter/call/in_flight.h"
+#include "adapter/call/measured_costs.h"
 #include "adapter/call/recipe_pool.h"
 #include "adapter/dispatch/flags.h"
 #include "adapter/host.h"
@@ -34,7 +35,7 @@ namespace coop {
 struct EngineConfig {
   Config core;
   DeviceProfile profile;
-  bool measure = false;   // refine costs by measured time
+  bool measure = false;   // costs are measured: see MeasuredCosts
   bool paranoid = false;  // evict all that can be after every operator (for tests)
 };
 
@@ -95,6 +96,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   FlagsReader& flags() { return flags_; }
   KeptOperators& kept_operators() { return kept_operators_; }
   InFlight& in_flight() { return in_flight_; }
+  MeasuredCosts& costs() { return costs_; }
   // Null: nothing is recorded.
   Recorder* recorder() { return recorder_.get(); }
 
@@ -110,6 +112,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   FlagsReader flags_;
   KeptOperators kept_operators_;
   InFlight in_flight_;
+  MeasuredCosts costs_;
   std::unique_ptr<JsonLines> trace_;  // what the recorder has told
   std::unique_ptr<Recorder> recorder_;
   std::atomic<bool> in_step_{false};

@@ -10,8 +10,7 @@ void WithoutPython::give_up() {
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) thread_ = PyEval_SaveThread();
 }
 
-void WithoutPython::resume() {
-  if (thread_ == nullptr) return;
+void WithoutPython::take_back() {
   PyEval_RestoreThread(static_cast<PyThreadState*>(std::exchange(thread_, nullptr)));
 }
 
@@ -29,15 +28,7 @@ HeldLocks& held_locks() {
 
 EngineLock::EngineLock(Engine& engine) : EngineLock(engine.locks()) {}
 
-void EngineLock::lock() {
-  if (!mutex_.try_lock()) {
-    python_.give_up();
-    mutex_.lock_waiting();
-  }
-  held_ = true;
-}
-
-void EngineLock::unlock() {
+void EngineLock::unlock_and_let_go() {
   Garbage garbage;
   garbage.swap(garbage_);
   mutex_.unlock();

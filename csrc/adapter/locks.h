@@ -40,9 +40,13 @@ class WithoutPython {
   WithoutPython(const WithoutPython&) = delete;
   WithoutPython& operator=(const WithoutPython&) = delete;
   void give_up();
-  void resume();
+  void resume() {
+    if (thread_ != nullptr) take_back();
+  }
 
  private:
+  void take_back();
+
   void* thread_ = nullptr;  // Python's state of it; null: it is not given up
 };
 
@@ -141,10 +145,23 @@ class EngineLock {
   }
   EngineLock(const EngineLock&) = delete;
   EngineLock& operator=(const EngineLock&) = delete;
-  void lock();
-  void unlock();
+  void lock() {
+    if (!mutex_.try_lock()) {
+      python_.give_up();
+      mutex_.lock_waiting();
+    }
+    held_ = true;
+  }
+  void unlock() {
+    if (!garbage_.empty()) return unlock_and_let_go();
+    mutex_.unlock();
+    held_ = false;
+    python_.resume();
+  }
 
  private:
+  void unlock_and_let_go();
+
   EngineMutex& mutex_;
   Garbage& garbage_;
   WithoutPython python_;

@@ -1,9 +1,11 @@
 // The arena on a GPU: its region, and copies.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "adapter/storage/memory.h"
+#include "cuda/stopwatch.h"
 #include "cuda/streams.h"
 
 namespace coop {
@@ -24,6 +26,9 @@ class CudaMemory final : public Memory {
   void discard(Bytes, Bytes) override {}
   // There is no memory outside of the arena.
   c10::DataPtr allocate_outside(Bytes) override { return {}; }
+  std::unique_ptr<Stopwatch> make_stopwatch() override {
+    return std::make_unique<CudaStopwatch>(device_, streams_);
+  }
 
   bool on_main_stream() const override { return streams_.current() == streams_.main(); }
   void allocated(Storage* storage) override;

@@ -1,6 +1,6 @@
 """10,000 steps of a small model inside a budget, as a table: `make no-growth`.
 
-Fails when anything grows: records, values, blocks, held bytes, the resident set, evictions a step.
+Fails when anything grows: recipes, values, blocks, held bytes, the resident set, evictions a step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .long_run import train
 from .test_growth import MIB, Sample, long_run
 
 SHAPE = {"rows": 512, "depth": 5}
-COLUMNS = ("num_records", "num_values", "num_blocks", "held_bytes", "resident_bytes")
+COLUMNS = ("num_recipes", "num_values", "num_blocks", "held_bytes", "resident_bytes")
 
 
 def grown(samples: list[Sample]) -> list[str]:

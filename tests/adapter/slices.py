@@ -7,29 +7,46 @@ from typing import Any
 
 import pytest
 
-__all__ = ["covering_pairs", "first"]
+__all__ = ["covering_pairs", "debug_every", "first", "quick_every"]
 
 
 def covering_pairs(
-    names: Iterable[str], others: Sequence[Any], *, every: int = 1, debug: str = ""
+    names: Iterable[str],
+    others: Sequence[Any],
+    *,
+    every: int = 1,
+    debug: str = "",
+    debug_every: int = 1,
 ) -> list[Any]:
     """All pairs. Each name is quick with one of the others, in turn, so every one of both is met.
 
-    Or every second name, say. Pairs with the other named `debug` also run on the debug build.
+    Or every second name, say. Pairs with the other named `debug` also run on the debug build; those
+    that are quick, of every `debug_every`th name.
     """
     slow = pytest.mark.slow
+    pairs = []
+    for number, name in enumerate(names):
+        for index, other in enumerate(others):
+            quick = number % len(others) == index and number % every == 0
+            checked = other == debug and (not quick or number % debug_every == 0)
+            marks = [*([] if quick else [slow]), *([pytest.mark.debug_build] if checked else [])]
+            pairs.append(pytest.param(name, other, marks=marks, id=f"{name}-{other}"))
+    return pairs
+
+
+def quick_every(number: int, parameters: Iterable[Any], *, start: int = 0) -> list[Any]:
+    """All, of which every `number`th is quick, the one at `start` among them."""
     return [
-        pytest.param(
-            name,
-            other,
-            marks=[
-                *([] if number % len(others) == index and number % every == 0 else [slow]),
-                *([pytest.mark.debug_build] if other == debug else []),
-            ],
-            id=f"{name}-{other}",
-        )
-        for number, name in enumerate(names)
-        for index, other in enumerate(others)
+        pytest.param(each, marks=[] if index % number == start else [pytest.mark.slow])
+        for index, each in enumerate(parameters)
+    ]
+
+
+def debug_every(number: int, parameters: Iterable[Any]) -> list[Any]:
+    """All, of which every `number`th runs on the debug build too."""
+    return [
+        pytest.param(each, marks=[pytest.mark.debug_build] if index % number == 0 else [])
+        for index, each in enumerate(parameters)
     ]
 
 

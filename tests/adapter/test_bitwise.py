@@ -28,7 +28,7 @@ from .programs import PROGRAMS
 from .slices import covering_pairs, first
 
 # The search costs a run a halving: fine for coop, coarse for the two baselines.
-TOLERANCE = {"coop": 0.05, "dtr": 0.2, "dte": 0.2}
+TOLERANCE = {"coop": 0.1, "dtr": 0.3, "dte": 0.3}
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 every_pair = pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES))

@@ -9,6 +9,7 @@ import torch
 
 from .distributed import COLLECTIVES, TRAININGS, Ranks, start
 from .distributed_parallel import SLOW
+from .slices import debug_every
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
@@ -35,14 +36,12 @@ def test_a_collective_leaves_the_same_bits_where_everything_is_evicted(
     _check(ranks, name)
 
 
-@pytest.mark.debug_build
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", debug_every(3, range(10)))
 def test_a_random_program_leaves_the_same_bits(ranks: Ranks, seed: int) -> None:
     _check(ranks, f"random {seed}")
 
 
-@pytest.mark.debug_build
-@pytest.mark.parametrize("name", [name for name in TRAININGS if name not in SLOW])
+@pytest.mark.parametrize("name", debug_every(5, (n for n in TRAININGS if n not in SLOW)))
 def test_training_leaves_the_same_bits_in_budgets_that_evict(ranks: Ranks, name: str) -> None:
     if name == "ddp, low rank" and torch.cuda.is_available():
         pytest.skip(

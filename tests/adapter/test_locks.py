@@ -194,14 +194,14 @@ def test_nobody_draws_from_a_generator_that_a_replay_has_put_back() -> None:
 def test_unpinning_leaves_the_pins_that_keep_others_safe() -> None:
     with coop.budget("8MiB", device="cpu", small_bytes=0) as session:
         base = torch.ones(1024)
-        pointed, shared, pinned = base * 2, base * 3, base * 4
+        pointed, shared, kept = base * 2, base * 3, base * 4
         address = pointed.data_ptr()
         array = shared.numpy()
-        for tensor in (pointed, shared, pinned):
+        for tensor in (pointed, shared, kept):
             coop.keep(tensor)
             coop.unkeep(tensor)
         session._engine.evict_all()
-        assert [coop.is_resident(tensor) for tensor in (pointed, shared, pinned)] == [
+        assert [coop.is_resident(tensor) for tensor in (pointed, shared, kept)] == [
             True,
             True,
             False,

@@ -80,11 +80,11 @@ def test_there_are_no_records_in_a_quiet_step() -> None:
     with coop.budget(2048 * KIB, quiet_after=1, small_bytes=0) as session:
         a = torch.ones(64, 64)
         kept = [a + 1]
-        assert session.stats().num_records == 2
+        assert session.stats().num_recipes == 2
         session._engine.end_step(True)
         kept += [a + 2, a @ a, torch.dropout(a, 0.5, train=True)]
         kept[2].relu_()
-        assert session.stats().num_records == 2
+        assert session.stats().num_recipes == 2
     assert torch.equal(kept[1], torch.full((64, 64), 3.0))
 
 
@@ -92,7 +92,7 @@ def test_what_reads_records_gets_them() -> None:
     with coop.budget(2048 * KIB, quiet_after=1, small_bytes=0, events=True) as session:
         session._engine.end_step(True)
         kept = torch.ones(64, 64) + 1
-        assert session.stats().num_records == 2
+        assert session.stats().num_recipes == 2
     assert float(kept.sum()) == 2 * 64 * 64
 
 

@@ -180,17 +180,17 @@ def test_reading_an_evicted_tensor_without_an_operator_brings_it_back(
 
 
 def test_a_numpy_array_still_shares_its_memory_after_a_budget_left_in_need() -> None:
-    """What was resident was copied out of the arena to make room, pinned or not."""
+    """What was resident was copied out of the arena to make room, kept or not."""
     with coop.budget(96 * KIB, small_bytes=0):
-        shared, pinned, evicted, resident = value(), coop.keep(value()), value(), value()
-        address = pinned.untyped_storage().data_ptr()
+        shared, kept, evicted, resident = value(), coop.keep(value()), value(), value()
+        address = kept.untyped_storage().data_ptr()
         array = shared.numpy()
         assert coop.evict(evicted)
         filling = [value() for _ in range(4)]
         assert sum(map(coop.is_resident, filling)) < 4
     array[...] = 3
     assert shared[0, 0] == 3
-    assert pinned.untyped_storage().data_ptr() == address
+    assert kept.untyped_storage().data_ptr() == address
     assert torch.equal(evicted, value())
     assert all(torch.equal(one, value()) for one in [resident, *filling])
 

@@ -33,7 +33,7 @@ def test_an_evicted_tensor_comes_back_when_an_operator_needs_it() -> None:
         held_bytes = session.stats().held_bytes
         result = t + 1
         assert coop.is_resident(t)
-        scalar_bytes = 64 + HEADER_BYTES  # the 1, which the record of the result reads
+        scalar_bytes = 64 + HEADER_BYTES  # the 1, which the recipe of the result reads
         assert session.stats().held_bytes == held_bytes + scalar_bytes + sum(
             tensor.nbytes + HEADER_BYTES for tensor in (t, result)
         )

@@ -56,6 +56,7 @@ def test_identical_compares_every_bit(tmp_path: Path, monkeypatch: pytest.Monkey
     assert rows["lstm coop reserved 0.1"]["reason"].startswith("out of budget: coop: aten::")
 
 
+@pytest.mark.slow
 def test_other_bits_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +82,7 @@ def test_full_runs_two_processes_in_turn(tmp_path: Path, monkeypatch: pytest.Mon
     assert row["overhead_rounds"]["first_quartile"] <= row["overhead_rounds"]["third_quartile"]
 
 
+@pytest.mark.slow
 def test_a_pair_that_does_not_fit_says_which_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_predict_counts_what_the_engine_does(
     assert mean_error(rows.values(), "error") is not None
 
 
+@pytest.mark.slow
 def test_overhead_times_operators_with_and_without_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

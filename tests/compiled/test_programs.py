@@ -10,6 +10,7 @@ import torch
 
 import coop
 from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_budgeted, run_plain
+from tests.adapter.slices import debug_every
 
 from .programs import EVICTING, OTHERS, CompiledProgram
 
@@ -54,8 +55,7 @@ def check(name: str, backend: str) -> None:
         assert stats.num_replays > 0
 
 
-@pytest.mark.debug_build
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", debug_every(4, ALL))
 def test_compiled_by_aot_eager(name: str) -> None:
     check(name, "aot_eager")
 

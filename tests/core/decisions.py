@@ -14,7 +14,7 @@ what is not listed: placements without a search, frees, blocks that change their
 import argparse
 import statistics
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from coop._native import _C
@@ -100,10 +100,10 @@ def _lines(simulator: "_C.Simulator", trace: Trace) -> Iterator[str]:
     yield f"end checksum {zlib.crc32(timeless[begin:].tobytes()):08x}"
 
 
-def overheads() -> str:
+def overheads(names: Iterable[str] = NAMES) -> str:
     """Compute overheads: how many of the nine budgets around a ratio fitted, and their median."""
     lines = ["trace configuration " + " ".join(f"{ratio:.2f}" for ratio in RATIOS)]
-    for name in NAMES:
+    for name in names:
         trace = shipped(name)
         peak_bytes = peak_without_limit(trace)
         for configuration, options in CONFIGURATIONS.items():

@@ -24,10 +24,10 @@ class Driver:
     def free(self, storage: int) -> bool:
         return self.apply(2, storage)
 
-    def pin(self, storage: int) -> bool:
+    def keep(self, storage: int) -> bool:
         return self.apply(3, storage)
 
-    def unpin(self, storage: int) -> bool:
+    def unkeep(self, storage: int) -> bool:
         return self.apply(4, storage)
 
     def evict(self, storage: int) -> bool:

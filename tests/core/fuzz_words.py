@@ -2,16 +2,16 @@
 
 KEYS = (
     "format", "version", "comment", "op", "cost_ns", "inputs", "outputs", "writes", "overwrites",
-    "memory", "side", "replayable", "root", "bytes", "free", "pin", "unpin", "evict",
+    "memory", "side", "replayable", "root", "bytes", "free", "keep", "unkeep", "evict",
     "materialize", "make_root", "step", "begin", "end", "left", "right", "output", "temporary",
 )  # fmt: skip
 SEED = b"""{"format":"coop-trace","version":2,"comment":"a"}
 {"root":1,"bytes":4096}
 {"op":"a::b","cost_ns":5,"inputs":[1,1],"outputs":[[2,8192],[3,64]],"side":"left",\
 "memory":[["output",1],["temporary",512],["output",0],["free",0]]}
-{"pin":2}
+{"keep":2}
 {"op":"c","cost_ns":1,"writes":[2],"overwrites":[3],"replayable":false}
-{"unpin":2}
+{"unkeep":2}
 {"evict":2}
 {"materialize":2}
 {"step":"begin"}

@@ -23,7 +23,7 @@ class Live:
 
     bytes: int
     cookie: int
-    pins: int = 0
+    keeps: int = 0
 
 
 @dataclass

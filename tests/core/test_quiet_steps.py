@@ -39,9 +39,9 @@ def assert_comes_back(core: Driver, *storages: int) -> None:
 
 def test_steps_without_a_search_make_it_quiet() -> None:
     core = Driver(8 * KIB, quiet_after=2)
-    for num_records in (1, 1, 0, 0):
+    for num_recipes in (1, 1, 0, 0):
         core.op([], [(1, KIB)])
-        assert core.simulator.stats()["num_records"] == num_records
+        assert core.simulator.stats()["num_recipes"] == num_recipes
         core.free(1)
         core.end_step()
 
@@ -50,10 +50,10 @@ def test_a_search_ends_it_and_it_takes_twice_as_long_to_be_quiet_again() -> None
     core = disturbed_core()
     core.free(1)
     core.free(2)
-    for num_records in (1, 1, 0):
+    for num_recipes in (1, 1, 0):
         core.end_step()
         core.op([], [(4, KIB)])
-        assert core.simulator.stats()["num_records"] == num_records
+        assert core.simulator.stats()["num_recipes"] == num_recipes
         core.free(4)
 
 

@@ -38,7 +38,7 @@ def test_a_failed_copy_on_write_of_a_pinned_storage_leaves_it_pinned() -> None:
     core = Driver(4 * KIB, policy="dte")
     core.op([], [(1, 64)])
     core.op([1], [(2, 704)])
-    core.pin(2)
+    core.keep(2)
     # 1 is evicted while 2 has lost its storage to the copy: its score must not stay evictable.
     assert not core.op([], [(3, 192)], overwrites=[2], temporaries=[1024, 2048, 2048])
     costs = {offset: cost for offset, _, cost, _, _ in core.simulator.blocks()}
@@ -52,7 +52,7 @@ def test_what_lost_its_pinned_storage_to_a_copy_is_no_candidate_while_the_operat
     core.op([2], [(3, KIB)])
     core.evict(3)
     core.evict(2)
-    core.pin(2)
+    core.keep(2)
     for storage in range(4, 9):
         core.op([], [(storage, KIB)])  # the last one needs a search, which leaves 2 alone
     core.free(7)
@@ -94,7 +94,7 @@ def test_a_small_value_written_in_place_leaves_no_record_without_outputs() -> No
     core.root(1, 64)
     core.op([1], [(2, 64)])
     core.op(writes=[2])
-    assert core.simulator.stats()["num_records"] == 0
+    assert core.simulator.stats()["num_recipes"] == 0
 
 
 def test_what_does_not_fit_names_the_numbers_and_leaves_everything_usable() -> None:
@@ -102,7 +102,7 @@ def test_what_does_not_fit_names_the_numbers_and_leaves_everything_usable() -> N
     core.root(1, 256)
     core.op([1], [(2, 128)])
     core.op([1], [(3, 64)])
-    core.pin(3)
+    core.keep(3)
     cookie = core.simulator.cookie(2)
     before = core.simulator.stats()
     assert not core.op([2], [(4, 320), (5, 512)])
@@ -121,10 +121,10 @@ def test_what_does_not_fit_names_the_numbers_and_leaves_everything_usable() -> N
         "largest_window_bytes": 576,
         "sufficient_budget_bytes": 1472,
         "root_bytes": 256,
-        "pinned_bytes": 64,
+        "kept_bytes": 64,
         "locked_bytes": 0,
         "temporary_bytes": 0,
-        "pins": [("the trace", 64)],
+        "kept": [("the trace", 64)],
     }
     assert core.simulator.cookie(2) == cookie
     # The same again, smaller, in the budget that is left.
@@ -146,4 +146,4 @@ def test_records_do_not_grow_from_step_to_step() -> None:
         core.end_step()
         while len(live) > 4:
             core.free(live.pop(0))
-        assert core.simulator.stats()["num_records"] <= 8
+        assert core.simulator.stats()["num_recipes"] <= 8

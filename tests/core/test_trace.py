@@ -43,10 +43,10 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
             memory=[("output", 1), ("temporary", 512), ("output", 0), ("free", 0)],
             side="left",
         )
-        writer.pin(1)
+        writer.keep(1)
         writer.operator("aten::relu_", 100, writes=[1])
         writer.operator("aten::zero_", 50, overwrites=[2], replayable=False)
-        writer.unpin(1)
+        writer.unkeep(1)
         writer.evict(1)
         writer.materialize(1)
         writer.begin_step()
@@ -65,6 +65,23 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
     assert result.stats["num_operators"] == 4
     assert result.stats["compute_ns"] == 1720
     assert result.stats["num_steps"] == 1
+
+
+def test_the_old_names_of_keep_and_unkeep_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    with TraceWriter(path) as writer:
+        writer.root(0, 16384)
+        writer.operator("aten::sin", 10, inputs=[0], outputs=[(1, 16384)])
+        writer.keep(1)
+        writer.evict(1)
+        writer.unkeep(1)
+        writer.evict(1)
+    new = simulate(read_trace(path), 64 * 1024)
+    text = path.read_text()
+    path.write_text(text.replace('"keep"', '"pin"').replace('"unkeep"', '"unpin"'))
+    assert path.read_text() != text
+    assert simulate(read_trace(path), 64 * 1024).stats == new.stats
+    assert new.stats["num_evictions"] == 1
 
 
 @pytest.mark.parametrize(
@@ -95,7 +112,7 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str) -> None:
         ('{"root": 9, "bytes": 1e400}', "bytes must be a whole number, not Infinity"),
         ('{"root": 9, "bytes": ' + "9" * 5000 + "}", "a number has too many digits"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"unpin": 7}', "storage 7 is not pinned"),
+        ('{"unkeep": 7}', "storage 7 is not kept"),
         ('{"step": "middle"}', 'step must be "begin", "end" or "end_inside", not "middle"'),
         ('{"step": "end"}', "a step ends that has not begun"),
         ('{"op": 5, "cost_ns": 1}', "op must be the operator's name, not 5"),

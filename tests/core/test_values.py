@@ -1,4 +1,4 @@
-"""Values and records against the model: whatever happens, no content is lost or wrong."""
+"""Values and recipes against the model: whatever happens, no content is lost or wrong."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +16,7 @@ from coop._native import _C
 from tests.core.model import Model
 
 ALIGNMENT = 64
-ROOT, FREE, PIN, UNPIN, EVICT, MATERIALIZE, BEGIN_STEP, END_STEP, MAKE_ROOT = range(1, 10)
+ROOT, FREE, KEEP, UNKEEP, EVICT, MATERIALIZE, BEGIN_STEP, END_STEP, MAKE_ROOT = range(1, 10)
 SIZES = st.integers(0, 12 * ALIGNMENT)
 
 
@@ -142,16 +142,16 @@ class Values(RuleBasedStateMachine):
     def pin_or_unpin(self, data: st.DataObject) -> None:
         (storage,) = self.pick(data, min_size=1, max_size=1)
         live = self.model.storages[storage]
-        pin = live.pins == 0
-        assert self.apply(PIN if pin else UNPIN, storage)
-        live.pins += 1 if pin else -1
+        keep = live.keeps == 0
+        assert self.apply(KEEP if keep else UNKEEP, storage)
+        live.keeps += 1 if keep else -1
 
     @precondition(lambda self: self.model.storages)
     @rule(data=st.data())
     def evict(self, data: st.DataObject) -> None:
         for storage in self.pick(data, min_size=1, max_size=4):
             assert self.apply(EVICT, storage)
-            keeps = self.simulator.is_root(storage) or self.model.storages[storage].pins
+            keeps = self.simulator.is_root(storage) or self.model.storages[storage].keeps
             if not keeps:
                 assert not self.simulator.is_resident(storage)
 
@@ -230,7 +230,7 @@ class Values(RuleBasedStateMachine):
                 continue
             if self.small_bytes > 0 and costs[offset] is None:
                 continue  # it may be an extent of the small area, which begins at the same offset
-            if self.simulator.is_root(storage) or live.pins:
+            if self.simulator.is_root(storage) or live.keeps:
                 assert costs[offset] is None
             elif costs[offset] < 0:  # made in a backward pass: the cost of moving it
                 assert -costs[offset] <= max(self.simulator.neighbourhood(storage, False), 1)

@@ -1,11 +1,14 @@
-"""Runs programs of tests on a GPU, each in a process of its own: a process has one allocator."""
+"""Runs programs of `tests/cuda/programs`, each in a process of its own."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import subprocess
 import sys
-import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -16,27 +19,31 @@ needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"
 )
 
-PRELUDE = """
-import os
-os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-import torch, coop
-torch.use_deterministic_algorithms(True, warn_only=True)
-MIB = 2**20
-def value(n=0, device="cuda", mib=8):
-    return torch.arange(mib * MIB // 4, dtype=torch.float32, device=device).add(n).sin()
-def same(a, b):
-    return torch.equal(a.cpu(), b.cpu())
-"""
+Program = Callable[..., None]
 
 
-def run(program: str, environment: dict[str, str] | None = None) -> str:
+def programs_of(module: ModuleType) -> pytest.MarkDecorator:
+    """Runs a test with each program of the module that takes no arguments."""
+    found = [
+        function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
+        and not inspect.signature(function).parameters
+    ]
+    return pytest.mark.parametrize("program", found, ids=lambda function: function.__name__)
+
+
+def run(program: Program, *arguments: str, environment: dict[str, str] | None = None) -> str:
     """Runs the program; its output."""
+    name = f"{program.__module__.rpartition('.')[2]}:{program.__name__}"
     result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
+        [sys.executable, "-m", "tests.cuda.programs", name, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=environment,
+        env={**(environment or os.environ), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
         timeout=300,
         check=False,
     )

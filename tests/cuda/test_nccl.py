@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cuda.cuda_programs import ROOT, needs_gpu
-from tests.cuda.train_nccl import STYLES
+from tests.cuda.programs.train_nccl import STYLES
 
 pytestmark = needs_gpu
 
@@ -17,7 +17,7 @@ pytestmark = needs_gpu
 @pytest.mark.parametrize("style", STYLES)
 def test_training_with_nccl_is_bit_identical_in_a_budget(style: str, tmp_path: Path) -> None:
     def run(*options: str) -> list[str]:
-        command = [sys.executable, "-m", "tests.cuda.train_nccl", "--style", style]
+        command = [sys.executable, "-m", "tests.cuda.programs.train_nccl", "--style", style]
         result = subprocess.run(
             [*command, *options, str(tmp_path / f"store{len(options)}")],
             capture_output=True,

@@ -7,10 +7,13 @@ import pytest
 from .packages import PACKAGES
 from .runs import ROWS, check
 
+SLOW = ("transformers_trainer_with_checkpointing_in_bf16", "torchmetrics_alone")
 NEEDS = ("accelerate", "lightning", "safetensors", "torchmetrics", "transformers")
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in PACKAGES]
+)
 def test_a_program_is_the_same_bits_in_two_budgets(name: str, pytestconfig: pytest.Config) -> None:
     for package in NEEDS:
         if package in name:

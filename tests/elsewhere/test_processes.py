@@ -15,17 +15,15 @@ from .processes import DISTRIBUTED, DOES_NOT_FIT, LEFT_ALONE, RANKS
 from .runs import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("ddp_with_accumulation",)
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_gloo_available(), reason="this torch has no gloo"
-)
+# tests/adapter/test_distributed.py has DDP, and starts its processes once for all of its programs.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo"),
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in DISTRIBUTED],
-)
+@pytest.mark.parametrize("name", DISTRIBUTED)
 def test_a_program_is_the_same_bits_in_two_budgets(
     name: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

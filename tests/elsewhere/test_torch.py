@@ -14,18 +14,28 @@ from .runs import ROWS, check
 from .sequences import SEQUENCES
 
 PROGRAMS = SEQUENCES | IMAGES_AND_GAMES | DIFFERENTIATION | KINDS_OF_TENSORS | AROUND_THE_LOOP
-# In tests/adapter there is much the same.
+# In tests/adapter and tests/compiled there is much the same, or it is one of several of a kind.
 SLOW = (
     "a_run_that_is_saved_and_resumed",
     "activations_saved_on_the_cpu",
     "adversarial_training_with_a_gradient_penalty",
     "an_ensemble_by_vmap",
     "an_optimizer_inside_of_the_backward_pass",
+    "compiled_by_an_eager_backend",
     "data_loader_workers_and_mixed_up_images",
+    "deep_q_learning_with_a_target_network",
     "gradients_per_sample",
     "hand_written_gradients",
+    "language_model_with_accumulation_and_clipping",
+    "message_passing_by_scatter",
     "mixed_precision_with_a_gradient_scaler",
     "moving_average_model_with_batch_norm",
+    "normalized_and_orthogonal_weights",
+    "packed_sequences_of_many_steps",
+    "policy_gradient_with_distributions",
+    "predictions_collected_as_arrays",
+    "truncated_backpropagation_through_time",
+    "variational_autoencoder",
 )
 
 

@@ -382,8 +382,8 @@ class Machine(Pool):
     def do_materialize(self, a: int, *_: int) -> None:
         self.coop.materialize(self.pick(a))
 
-    def do_pin(self, a: int, *_: int) -> None:
+    def do_keep(self, a: int, *_: int) -> None:
         self.coop.keep(self.pick(a))
 
-    def do_unpin(self, a: int, *_: int) -> None:
+    def do_unkeep(self, a: int, *_: int) -> None:
         self.coop.unkeep(self.pick(a))

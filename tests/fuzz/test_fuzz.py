@@ -12,7 +12,7 @@ from tests.adapter.slices import first
 from .check import check, difference, run_inside, run_plain
 from .program import Program, random_program, random_trials, repeated_trial, shrink
 
-NUM_SEEDS, NUM_QUICK_SEEDS = 60, 30
+NUM_SEEDS, NUM_QUICK_SEEDS = 60, 16
 
 pytestmark = pytest.mark.debug_build
 
@@ -33,7 +33,7 @@ def test_a_random_program_is_the_same_bits_or_does_not_fit(seed: int) -> None:
         assert failure is None, f"{failure}: python -m tests.fuzz --seed {seed} shrinks it"
 
 
-@pytest.mark.parametrize("part", first(2, range(5)))
+@pytest.mark.parametrize("part", first(1, [1, 0, 2, 3, 4]))
 def test_a_random_program_whose_steps_repeat_is_the_same_bits_while_it_is_foreseen(
     part: int,
 ) -> None:
@@ -72,7 +72,7 @@ LOST_ON_LEAVING: Program = (
 
 
 def test_what_does_not_fit_on_leaving_is_tried_again_when_others_have_left() -> None:
-    """It raised LostTensorError: the first attempt was in need of what only the records of other
+    """It raised LostTensorError: the first attempt was in need of what only the recipes of other
     evicted tensors kept."""
     actual = run_inside(LOST_ON_LEAVING, 64 * 1024, {"window": False, "small_bytes": 0})
     assert actual.stopped is None

@@ -54,7 +54,7 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
     kinds: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     met: set[str] = set()
-    pinned: dict[str, str] = {}
+    kept: dict[str, str] = {}
     findings: dict[str, list[str]] = defaultdict(list)
     num_operators = num_modules = 0
     for entry in entries:
@@ -62,7 +62,7 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
         for key in ("num_operators", "num_evictions", "num_replays"):
             sums[key] += entry.get(key, 0)
         met.update(entry.get("met", ()))
-        pinned.update(entry.get("pinned", {}))
+        kept.update(entry.get("kept", {}))
         for finding in entry["findings"]:
             findings[finding["kind"]].append(f"{finding['cases']:,} cases, {finding['first']}")
         num_operators += entry["name"] in OPERATORS
@@ -93,9 +93,9 @@ def write_page(path: Path, entries: list[dict[str, Any]]) -> None:
     )
     lines = [head.rstrip("\n")]
     lines += [f"| {name} | {count:,} |" for name, count in rows.items()]
-    lines += ["", "## Pinned", "", "Results of these stay in memory: they are not recomputed.", ""]
+    lines += ["", "## Kept", "", "Results of these stay in memory: they are not recomputed.", ""]
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for operator, reason in sorted(pinned.items()):
+    for operator, reason in sorted(kept.items()):
         by_reason[reason].append(operator)
     lines += ["| reason | operators |", "| --- | --- |"]
     for reason, operators in sorted(by_reason.items()):

@@ -60,7 +60,7 @@ def examine(name: str) -> Entry:
     kinds: Counter[str] = Counter()
     # Those that are not the same, by kind and variant.
     others: dict[tuple[str, str], list[str]] = {}
-    pinned: dict[str, str] = {}
+    kept: dict[str, str] = {}
     sums = {"num_operators": 0, "num_replays": 0, "num_evictions": 0}
     for dtype in dtypes(name, FLOATS + OTHERS):
         began = time.process_time()
@@ -82,13 +82,13 @@ def examine(name: str) -> Entry:
                 others.setdefault((verdict.kind, case.variant), []).append(detail)
             for key in sums:
                 sums[key] += getattr(verdict.stats, key, 0)
-            pinned.update(verdict.pinned or {})
+            kept.update(verdict.kept or {})
     findings = [
         {"kind": kind, "cases": len(those), "first": those[0]}
         for (kind, _), those in others.items()
     ]
     seconds = round(time.process_time() - start, 2)
-    return {"kinds": kinds, "findings": findings, "pinned": pinned, **sums, "seconds": seconds}
+    return {"kinds": kinds, "findings": findings, "kept": kept, **sums, "seconds": seconds}
 
 
 def work() -> None:

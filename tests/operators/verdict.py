@@ -28,7 +28,7 @@ class Verdict:
     kind: str
     detail: str
     stats: coop.Stats | None = None
-    pinned: dict[str, str] | None = None
+    kept: dict[str, str] | None = None
 
 
 def judge(case: Case, budget_bytes: int = BUDGET_BYTES, **options: Any) -> Verdict:

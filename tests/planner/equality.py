@@ -26,7 +26,7 @@ AMPLE_BYTES = 2**30
 KEYS = (
     "num_operators", "num_replays", "num_evictions", "evicted_bytes", "num_searches",
     "searched_blocks", "num_forced", "fragmentation", "num_copies", "copied_bytes", "num_retries",
-    "moved_bytes", "num_steps", "compute_ns", "replay_ns", "num_records", "held_bytes",
+    "moved_bytes", "num_steps", "compute_ns", "replay_ns", "num_recipes", "held_bytes",
     "peak_bytes", "needed_bytes", "num_blocks",
 )  # fmt: skip
 

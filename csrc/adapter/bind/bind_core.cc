@@ -44,7 +44,7 @@ py::dict to_dict(const Stats& stats) {
   d["num_left"] = stats.num_left;
   d["compute_ns"] = stats.compute_cost;
   d["replay_ns"] = stats.replay_cost;
-  d["num_records"] = stats.num_recipes;
+  d["num_recipes"] = stats.num_recipes;
   d["num_values"] = stats.num_values;
   d["num_blocks"] = stats.num_blocks;
   return d;
@@ -58,10 +58,10 @@ py::dict to_dict(const Shortage& shortage) {
   d["largest_window_bytes"] = shortage.largest_window;
   d["sufficient_budget_bytes"] = shortage.sufficient_budget;
   d["root_bytes"] = shortage.root_bytes;
-  d["pinned_bytes"] = shortage.kept_bytes;
+  d["kept_bytes"] = shortage.kept_bytes;
   d["locked_bytes"] = shortage.locked_bytes;
   d["temporary_bytes"] = shortage.temporary_bytes;
-  d["pins"] = shortage.kept;
+  d["kept"] = shortage.kept;
   return d;
 }
 

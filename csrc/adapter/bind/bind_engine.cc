@@ -353,6 +353,16 @@ void bind_engine(py::module_& m) {
              const std::vector<const char*>& reasons = engine.core().events().reasons;
              return std::vector<std::string>(reasons.begin(), reasons.end());
            })
+      .def("measured_costs",
+           [](Engine& engine) {
+             const EngineLock guard(engine);
+             return engine.costs().table();
+           })
+      .def("set_measured_costs",
+           [](Engine& engine, const std::unordered_map<uint64_t, Cost>& costs) {
+             const EngineLock guard(engine);
+             engine.costs().set_table(costs);
+           })
       .def("events", [](Engine& engine) {
         const EngineLock guard(engine);
         return events_as_array(engine.core().events());

@@ -52,6 +52,7 @@ void Handler::bring_back() {
     traced_ = true;
   }
   const bool clean_up = engine_.recipes().is_full();
+  if (!operands.fake) timing_ = engine_.costs().begin();
   lock.unlock();
   if (clean_up) engine_.recipes().clean_up();
 }

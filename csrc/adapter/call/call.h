@@ -17,7 +17,9 @@ struct Call {
   const char* refusal = nullptr;  // why it gets no recipe; null: nothing is against one
   Side side = Side::kRight;
   std::vector<Storage*> fresh;  // what it made, in the order of its results
-  std::vector<Value*> inputs;   // what its recipe reads
+  // The result that shows each of them; null: it is not understood.
+  std::vector<const c10::TensorImpl*> results;
+  std::vector<Value*> inputs;  // what its recipe reads
 
   // Whether a replay would do the same.
   bool is_replayable() const { return refusal == nullptr && operands.understood; }
@@ -34,6 +36,7 @@ class CallLease {
   ~CallLease() {
     call_->operands.clear();
     call_->fresh.clear();
+    call_->results.clear();
     call_->inputs.clear();
     --pool_.depth;
   }

@@ -57,21 +57,13 @@ void freeze_tensors(Engine& engine, Call& call, FrozenCall* frozen) {
 }
 
 // Behind those of the tensors: the shapes of what it made (see evicted_message).
-void freeze_shapes(const Engine& engine, const Call& call, const Invocation& invocation,
-                   FrozenCall* frozen) {
-  size_t num_found = 0;
-  invocation.for_each_result([&](const at::Tensor& tensor) {
-    if (num_found == call.fresh.size() || !tensor.defined() || !tensor.has_storage()) return;
-    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    if (engine.storages().find(storage) != call.fresh[num_found]) return;
-    ++num_found;
-    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    // Python must not be asked under the lock.
-    const bool plain = tensor.layout() == c10::kStrided && !tensor.is_nested() &&
-                       !impl.is_python_dispatch() && !impl.has_symbolic_sizes_strides();
-    frozen->dimensions.push_back(plain ? impl.dim() : -1);
-    if (plain) frozen->dimensions.append(impl.sizes().begin(), impl.sizes().end());
-  });
+void freeze_shapes(const Call& call, FrozenCall* frozen) {
+  for (const c10::TensorImpl* result : call.results) {
+    frozen->dimensions.push_back(result != nullptr ? result->dim() : -1);
+    if (result == nullptr) continue;
+    const c10::IntArrayRef sizes = result->sizes();
+    frozen->dimensions.append(sizes.begin(), sizes.end());
+  }
 }
 
 }  // namespace
@@ -93,7 +85,7 @@ FrozenCall* freeze(Engine& engine, Call& call, const c10::OperatorHandle& op,
   frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());
   freeze_tensors(engine, call, frozen);
   invocation.freeze(&frozen->arguments);
-  freeze_shapes(engine, call, invocation, frozen);
+  freeze_shapes(call, frozen);
   return frozen;
 }
 

@@ -65,6 +65,7 @@ Handler::~Handler() {
   const EngineLock guard(engine_);
   fix_in_flight();
   if (state_ == State::kNone) return;
+  drop_timing();
   Recorder* recorder = engine_.recorder();
   if (traced_ && recorder != nullptr) recorder->abort();
   if (state_ == State::kBegun) {
@@ -112,7 +113,7 @@ void Handler::run_operator() {
   std::optional<DrawLock> draws;
   if (call_.info->seeded && !call_.operands.fake) capture_generator(&draws);
   repeatable_ = is_repeatable();
-  const bool measures = engine_.config().measure || call_.info->region_flops < 0;
+  const bool measures = call_.info->region_flops < 0;
   const int64_t failures = running().failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
@@ -173,6 +174,7 @@ bool Handler::is_repeatable() const {
 void Handler::take_back() {
   {
     const EngineLock guard(engine_);
+    drop_timing();
     if (Recorder* recorder = engine_.recorder()) recorder->abort();
     traced_ = false;
     // It has given an argument other memory already (`out=` of another size).
@@ -190,6 +192,7 @@ void Handler::take_back() {
 void Handler::give_up() {
   const EngineLock guard(engine_);
   fix_in_flight();
+  drop_timing();
   if (Recorder* recorder = engine_.recorder()) recorder->commit(call_, 0, 0, /*replayable=*/false);
   traced_ = false;
   engine_.core().commit(call_.operation, nullptr, nullptr, 0, nullptr, 0, 0);

@@ -65,6 +65,7 @@ class Handler {
   void make_recipe();
   void collect_fresh();
   void find_cost();
+  void drop_timing();
   bool can_have_outputs() const;
   bool reads_what_is_gone() const;
 
@@ -89,8 +90,9 @@ class Handler {
   bool repeatable_ = true;    // when it does not fit, it can be tried again
   int64_t begin_serial_ = 0;
   RngState rng_;
-  RngState main_rng_;  // that of main memory, of a compiled graph on another device
-  Cost measured_ = 0;
+  RngState main_rng_;      // that of main memory, of a compiled graph on another device
+  Cost measured_ = 0;      // of a graph of which nothing else is known
+  int32_t timing_ = -1;    // see MeasuredCosts
   Bytes fixed_bytes_ = 0;  // of what it was given, and could be evicted before
   // Of step 4.
   Cost cost_ = 0;

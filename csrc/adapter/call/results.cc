@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "adapter/call/cost.h"
 #include "adapter/call/freeze.h"
@@ -50,9 +51,10 @@ void Handler::collect_fresh() {
     call_.fresh.push_back(storage);
     // Python must not be asked for sizes: this is under the lock.
     const auto itemsize = static_cast<double>(result.itemsize());
-    operands.bytes_moved += is_understood(result, operands.fake)
-                                ? static_cast<double>(result.numel()) * itemsize
-                                : static_cast<double>(storages.content_bytes(*storage));
+    const bool understood = is_understood(result, operands.fake);
+    call_.results.push_back(understood ? &result : nullptr);
+    operands.bytes_moved += understood ? static_cast<double>(result.numel()) * itemsize
+                                       : static_cast<double>(storages.content_bytes(*storage));
     operands.half |= result.itemsize() == 2;
   });
 }
@@ -60,11 +62,18 @@ void Handler::collect_fresh() {
 void Handler::find_cost() {
   const EngineConfig& config = engine_.config();
   const Operands& operands = call_.operands;
-  if (!config.measure || engine_.recorder() != nullptr) flops_ = count_flops(call_, invocation_);
+  flops_ = count_flops(call_, invocation_);
   const double bytes = operands.bytes_moved + call_.info->region_bytes;
   const double flops = std::max(flops_, 0.0);
-  cost_ = config.measure ? measured_ : roofline(config.profile, flops, operands.half, bytes);
-  if (call_.info->region_flops < 0) cost_ = std::max(cost_, measured_);
+  Cost estimate = roofline(config.profile, flops, operands.half, bytes);
+  if (call_.info->region_flops < 0) estimate = std::max(estimate, measured_);
+  const int32_t timing = std::exchange(timing_, MeasuredCosts::kNotTimed);
+  cost_ = engine_.costs().end(timing, *call_.info, flops, bytes, estimate);
+}
+
+// It did not run to its end. Under the lock.
+void Handler::drop_timing() {
+  engine_.costs().drop(std::exchange(timing_, MeasuredCosts::kNotTimed));
 }
 
 // Whether a recipe would make anything that can be evicted.

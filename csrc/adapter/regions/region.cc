@@ -227,7 +227,8 @@ const OpInfo& make_info(const std::string& name, bool writes, bool has_results, 
     info.name = name;
     info.arguments = {ArgumentKind::kOther, ArgumentKind::kOther, ArgumentKind::kTensorList,
                       ArgumentKind::kTensorList};
-    info.writes = {false, false, false, writes};
+    info.writes = std::vector<bool>(4);
+    info.writes[3] = writes;
     info.has_writes = writes;
     info.num_results = 1;
     info.has_fresh_outputs = has_results;

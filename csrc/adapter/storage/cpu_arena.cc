@@ -78,6 +78,9 @@ class CpuMemory final : public Memory {
   c10::DataPtr allocate_outside(Bytes bytes) override {
     return installed()->previous()->allocate(bytes);
   }
+  std::unique_ptr<Stopwatch> make_stopwatch() override {
+    return std::make_unique<ClockStopwatch>();
+  }
 
  private:
   Bytes bytes_;

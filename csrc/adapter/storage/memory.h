@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "adapter/storage/stopwatch.h"
 #include "core/space/fence.h"
 #include "core/types.h"
 
@@ -29,6 +30,8 @@ class Memory {
   virtual void discard(Bytes offset, Bytes bytes) = 0;
   // Memory outside of the arena, for what outlives a session; null where there is none.
   virtual c10::DataPtr allocate_outside(Bytes bytes) = 0;
+  // Times operators; null where they do not run.
+  virtual std::unique_ptr<Stopwatch> make_stopwatch() { return nullptr; }
 
   // Streams. Blocks are reused in the order of one main stream; what another stream uses must not
   // be reused before that stream is done with it. Called under the engine's lock.

@@ -14,9 +14,9 @@ const char* name_of(EntryKind kind) {
     case Kind::kFree:
       return "free";
     case Kind::kKeep:
-      return "pin";
+      return "keep";
     case Kind::kUnkeep:
-      return "unpin";
+      return "unkeep";
     case Kind::kEvict:
       return "evict";
     case Kind::kMaterialize:

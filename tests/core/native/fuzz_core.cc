@@ -35,7 +35,7 @@ coop::Config draw_config(Input& input) {
 
 struct Live {
   uint64_t cookie;
-  int pins = 0;
+  int keeps = 0;
 };
 
 class Program {
@@ -155,7 +155,7 @@ class Program {
         const int64_t id = any();
         EXPECT(apply(Kind::kEvict, id));
         const coop::Value& value = *simulator_.storage(id)->value;
-        if (live_[id].pins == 0 && !value.is_root()) EXPECT(!value.is_resident());
+        if (live_[id].keeps == 0 && !value.is_root()) EXPECT(!value.is_resident());
         break;
       }
       case 15: {
@@ -165,9 +165,9 @@ class Program {
       }
       case 16: {
         const int64_t id = any();
-        int& pins = live_[id].pins;
-        EXPECT(apply(pins == 0 ? Kind::kKeep : Kind::kUnkeep, id));
-        pins = pins == 0 ? 1 : pins - 1;
+        int& keeps = live_[id].keeps;
+        EXPECT(apply(keeps == 0 ? Kind::kKeep : Kind::kUnkeep, id));
+        keeps = keeps == 0 ? 1 : keeps - 1;
         break;
       }
       case 17:
@@ -213,7 +213,7 @@ class Program {
         if (apply(Kind::kUnseenWrite, id)) EXPECT(simulator_.storage(id)->value->is_root());
         break;
       case 2:
-        if (apply(Kind::kExpose, id)) ++live_[id].pins;
+        if (apply(Kind::kExpose, id)) ++live_[id].keeps;
         break;
       case 3:
         make_root(Kind::kLeaf, id);
@@ -251,7 +251,7 @@ class Program {
   }
 
   Input& input_;
-  coop::Trace trace_;  // outlives the simulator, whose records point at its operators
+  coop::Trace trace_;  // outlives the simulator, whose recipes point at its operators
   coop::Simulator simulator_;
   std::map<int64_t, Live> live_;
   int64_t num_storages_ = 0;

@@ -1,6 +1,6 @@
 """Trains one rank with torch.distributed and prints a checksum: the same with and without a budget.
 
-python -m tests.cuda.train_nccl --style ddp --budget 300MiB STORE
+python -m tests.cuda.programs.train_nccl --style ddp --budget 300MiB STORE
 """
 
 from __future__ import annotations
