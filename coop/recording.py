@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ import numpy.typing as npt
 
 from coop._native import _C
 from coop.events import EventKind, as_events
+from coop.progress import Step, StepMeter
 from coop.ranks import current_rank
 from coop.stats import Stats
 
-__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine", "StepRow"]
+__all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
 
 # 96 MB of log: some hundred steps of a small network, a few of a large one.
 DEFAULT_MAX_EVENTS = 2_000_000
 # A program that catches errors and tries again, for hours, needs only the newest.
 MAX_FAILURES = 16
 # More than the log has room for in any real program.
-MAX_STEP_ROWS = 100_000
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class StepRow:
-    """What one step did."""
-
-    step: int
-    way: str  # "schedule", "left" (a schedule, on the way), "policy", or "" where all of it fits
-    num_evictions: int
-    num_replays: int
-    num_searches: int
-    saved_bytes: int
-    overhead: float
-    num_schedules: int  # made at its end
-
-
-@dataclass(frozen=True)
 class Recording:
     """Everything that happened while events were recorded."""
 
@@ -90,7 +77,7 @@ class Recording:
     device: str
     failures: list[Failure]
     summary: tuple[str, ...] = ()  # the five lines of coop.summary
-    step_rows: tuple[StepRow, ...] = ()  # those that ended while it recorded
+    steps: tuple[Step, ...] = ()  # those that ended while it recorded
     rank: str = ""  # of several processes: which one this is
 
 
@@ -106,8 +93,8 @@ class SessionEvents:
         self._device = device
         self._is_recording = False
         self._failures: list[Failure] = []
-        self._step_rows: list[StepRow] = []
-        self._last_step: Stats | None = None
+        self._steps: list[Step] = []
+        self._meter: StepMeter | None = None
         self._final: Recording | None = None
 
     def record(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
@@ -121,7 +108,7 @@ class SessionEvents:
         if self._engine is None:
             raise RuntimeError("this budget was left: there is nothing more to record")
         self._is_recording = True
-        self._last_step = Stats(**self._engine.stats())
+        self._meter = StepMeter(Stats(**self._engine.stats()).as_dict())
         self._engine.log_events(True, max_events)
 
     def recording(self) -> Recording:
@@ -144,7 +131,7 @@ class SessionEvents:
             device=self._device,
             failures=list(self._failures),
             summary=tuple(self._summarize("this page")),
-            step_rows=tuple(self._step_rows),
+            steps=tuple(self._steps),
             rank=_rank_text(),
         )
 
@@ -193,10 +180,9 @@ class SessionEvents:
         return self._failures[-1] if self._failures else None
 
     def end_step(self, stats: Stats) -> None:
-        """A step has ended; one row is kept for each while events are recorded."""
-        if self._last_step is not None and len(self._step_rows) < MAX_STEP_ROWS:
-            self._step_rows.append(_step_row(self._last_step, stats))
-            self._last_step = stats
+        """A step has ended; what it did is kept while events are recorded."""
+        if self._meter is not None and len(self._steps) < MAX_STEPS:
+            self._steps.append(self._meter.measure(stats.as_dict()))
 
     def add_failure(self, failure: Failure) -> None:
         """An operator did not fit."""
@@ -208,35 +194,11 @@ class SessionEvents:
         if self._is_recording and self._engine is not None:
             self._final = self.recording()
             self._engine.log_events(False)
-            self._last_step = None
+            self._meter = None
 
     def let_go(self) -> None:
         """The engine is closed."""
         self._engine = None
-
-
-def _step_row(before: Stats, after: Stats) -> StepRow:
-    more = {name: now - then for (name, now), then in _pairs(after, before)}
-    way = "policy" if more["num_evictions"] else ""
-    if more["num_left"]:
-        way = "left"
-    elif more["num_followed"]:
-        way = "schedule"
-    compute_ns = more["compute_ns"]
-    return StepRow(
-        step=after.num_steps,
-        way=way,
-        num_evictions=int(more["num_evictions"]),
-        num_replays=int(more["num_replays"]),
-        num_searches=int(more["num_searches"]),
-        saved_bytes=int(more["saved_bytes"]),
-        overhead=1 + more["replay_ns"] / compute_ns if compute_ns else 1.0,
-        num_schedules=int(more["num_schedules"]),
-    )
-
-
-def _pairs(after: Stats, before: Stats) -> Iterator[tuple[tuple[str, float], float]]:
-    return zip(after.as_dict().items(), before.as_dict().values(), strict=True)
 
 
 def _rank_text() -> str:

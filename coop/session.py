@@ -145,6 +145,10 @@ class Session:
         """The same as `session.events.save_snapshot`."""
         self.events.save_snapshot(path)
 
+    def save_chrome_trace(self, path: str | Path) -> None:
+        """The same as `session.events.save_chrome_trace`."""
+        self.events.save_chrome_trace(path)
+
     def save_still(self, path: str | Path, title: str = "") -> None:
         """The same as `session.events.save_still`."""
         self.events.save_still(path, title)
