@@ -158,7 +158,7 @@ class SessionEvents:
         save_snapshot(self.recording(), path)
 
     def save_chrome_trace(self, path: str | Path) -> None:
-        """Write the recorded events for Perfetto or chrome://tracing; a name in `.gz` compresses."""
+        """Write the recorded events for Perfetto and chrome://tracing; `.gz` compresses."""
         from coop.report.chrome import save_chrome_trace
 
         save_chrome_trace(self.recording(), path)

@@ -338,7 +338,10 @@ function drawForced(strip) {
 
 function draw() {
   requestAnimationFrame(draw);
-  if (!dirty || !data) return;
+  if (dirty && data) paint();
+}
+
+function paint() {
   dirty = false;
   const begin = performance.now();
   drawMemory(strips[0]); drawArena(strips[1]); drawChurn(strips[2]); drawForced(strips[3]);
@@ -416,6 +419,8 @@ function listen() {
   });
   window.addEventListener("resize", layout);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme.clear(); dirty = true; });
+  // On paper the page is light and has another width; no frame is asked for while it prints.
+  matchMedia("print").addEventListener("change", () => { theme.clear(); layout(); paint(); });
 }
 
 // --- hovering ------------------------------------------------------------------------------------
