@@ -1,8 +1,9 @@
-"""The trace for Perfetto, and the rows of steps: exact, against the event log and the statistics."""
+"""The trace for Perfetto, and the rows of steps, against the event log and the statistics."""
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def test_every_operator_and_every_recomputation_is_a_slice() -> None:
     assert [entry["name"] for entry in slices["steps"]] == ["step 1", "step 2", "step 3"]
     # Slices of one track follow each other.
     for rows in slices.values():
-        for before, after in zip(rows, rows[1:], strict=False):
+        for before, after in itertools.pairwise(rows):
             assert before["ts"] + before["dur"] <= after["ts"] + 1e-6
     held = [entry["args"]["held"] for entry in entries if entry["name"] == "bytes"]
     assert 0 < max(held) <= recording.stats["budget_bytes"]
