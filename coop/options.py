@@ -167,6 +167,7 @@ OPTIONS = (
     *CONFIG_OPTIONS,
     Option("report", "write an HTML report", parse_output, "FILE", is_for_run=True),
     Option("snapshot", "write a memory_viz snapshot", parse_output, "FILE", is_for_run=True),
+    Option("chrome_trace", "write a trace for Perfetto", parse_output, "FILE", is_for_run=True),
     Option("trace", "write a trace for `coop plan`", parse_output, "FILE", is_for_run=True),
     Option("source_lines", "in the trace, the lines of your code", parse_switch, is_for_run=True),
     Option("live", "while it runs, a line that says how it goes", parse_switch, is_for_run=True),

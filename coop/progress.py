@@ -22,6 +22,9 @@ class Step(TypedDict):
     saved_bytes: int  # copied to main memory
     num_searches: int
     search_seconds: float
+    num_schedules: int  # made at its end
+    num_followed: int  # 1: it went by a schedule to its end
+    num_left: int  # 1: it left one on the way
     fragmentation: float  # mean of free bytes / budget over this step's forced allocations
     held_bytes: int  # now
     peak_bytes: int  # so far
@@ -63,6 +66,9 @@ class StepMeter:
             saved_bytes=int(more("saved_bytes")),
             num_searches=int(more("num_searches")),
             search_seconds=more("search_ns") / 1e9,
+            num_schedules=int(more("num_schedules")),
+            num_followed=int(more("num_followed")),
+            num_left=int(more("num_left")),
             fragmentation=wasted / num_forced if num_forced else 0.0,
             held_bytes=int(stats["held_bytes"]),
             peak_bytes=int(stats["peak_bytes"]),

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from coop._native import _C
 from coop.events import EventKind, as_events
+from coop.progress import Step, StepMeter
+from coop.ranks import current_rank
 from coop.stats import Stats
 
 __all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "SourceLine"]
@@ -21,6 +23,8 @@ __all__ = ["DEFAULT_MAX_EVENTS", "Failure", "Recording", "SessionEvents", "Sourc
 DEFAULT_MAX_EVENTS = 2_000_000
 # A program that catches errors and tries again, for hours, needs only the newest.
 MAX_FAILURES = 16
+# More than the log has room for in any real program.
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class Recording:
     device: str
     failures: list[Failure]
     summary: tuple[str, ...] = ()  # the five lines of coop.summary
+    steps: tuple[Step, ...] = ()  # those that ended while it recorded
+    rank: str = ""  # of several processes: which one this is
 
 
 class SessionEvents:
@@ -87,6 +93,8 @@ class SessionEvents:
         self._device = device
         self._is_recording = False
         self._failures: list[Failure] = []
+        self._steps: list[Step] = []
+        self._meter: StepMeter | None = None
         self._final: Recording | None = None
 
     def record(self, max_events: int = DEFAULT_MAX_EVENTS) -> None:
@@ -100,6 +108,7 @@ class SessionEvents:
         if self._engine is None:
             raise RuntimeError("this budget was left: there is nothing more to record")
         self._is_recording = True
+        self._meter = StepMeter(Stats(**self._engine.stats()).as_dict())
         self._engine.log_events(True, max_events)
 
     def recording(self) -> Recording:
@@ -122,6 +131,8 @@ class SessionEvents:
             device=self._device,
             failures=list(self._failures),
             summary=tuple(self._summarize("this page")),
+            steps=tuple(self._steps),
+            rank=_rank_text(),
         )
 
     def lines_of_values(self) -> dict[int, str]:
@@ -146,6 +157,12 @@ class SessionEvents:
 
         save_snapshot(self.recording(), path)
 
+    def save_chrome_trace(self, path: str | Path) -> None:
+        """Write the recorded events for Perfetto and chrome://tracing; `.gz` compresses."""
+        from coop.report.chrome import save_chrome_trace
+
+        save_chrome_trace(self.recording(), path)
+
     def save_still(self, path: str | Path, title: str = "") -> None:
         """Write the recorded events as a PNG picture; needs matplotlib (the extra `plot`)."""
         from coop.report import save_still
@@ -153,9 +170,19 @@ class SessionEvents:
         save_still(self.recording(), path, title)
 
     @property
+    def is_recording(self) -> bool:
+        """Whether what happens is remembered."""
+        return self._is_recording
+
+    @property
     def last_failure(self) -> Failure | None:
         """The newest operator that did not fit."""
         return self._failures[-1] if self._failures else None
+
+    def end_step(self, stats: Stats) -> None:
+        """A step has ended; what it did is kept while events are recorded."""
+        if self._meter is not None and len(self._steps) < MAX_STEPS:
+            self._steps.append(self._meter.measure(stats.as_dict()))
 
     def add_failure(self, failure: Failure) -> None:
         """An operator did not fit."""
@@ -167,7 +194,14 @@ class SessionEvents:
         if self._is_recording and self._engine is not None:
             self._final = self.recording()
             self._engine.log_events(False)
+            self._meter = None
 
     def let_go(self) -> None:
         """The engine is closed."""
         self._engine = None
+
+
+def _rank_text() -> str:
+    """Empty for one process alone."""
+    rank = current_rank()
+    return "" if rank is None else f"rank {rank.rank}, {rank.local_size} ranks on this machine"

@@ -145,6 +145,10 @@ class Session:
         """The same as `session.events.save_snapshot`."""
         self.events.save_snapshot(path)
 
+    def save_chrome_trace(self, path: str | Path) -> None:
+        """The same as `session.events.save_chrome_trace`."""
+        self.events.save_chrome_trace(path)
+
     def save_still(self, path: str | Path, title: str = "") -> None:
         """The same as `session.events.save_still`."""
         self.events.save_still(path, title)
@@ -182,9 +186,13 @@ class Session:
         return self._engine.owns(tensor)
 
     def _end_step(self) -> None:
+        if self._meter is None and not self.events.is_recording:
+            return
+        stats = self.stats()
+        self.events.end_step(stats)
         if self._meter is None:
             return
-        step = self._meter.measure(self.stats().as_dict())
+        step = self._meter.measure(stats.as_dict())
         for callback in list(self._step_callbacks):
             callback(step)
 

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             # To its very end: a GPU has no room to bring back what is evicted then.
             session = coop.install(args.budget, device="cuda", config=config)
-        if args.report is not None or args.snapshot is not None:
+        if any(path is not None for path in (args.report, args.snapshot, args.chrome_trace)):
             session.events.record()
         if args.trace is not None:
             session.trace.start(source_lines=bool(args.source_lines))
@@ -292,7 +292,7 @@ def _finish_rank(
 ) -> None:
     """Files of its own; the last rank of this machine sums up for all, and links the reports."""
     report = args.report
-    for name in ("report", "snapshot", "trace"):
+    for name in ("report", "snapshot", "chrome_trace", "trace"):
         path = getattr(args, name)
         setattr(args, name, None if path is None else rank.path_of(path))
     _close(stack)
@@ -335,6 +335,7 @@ def _write_outputs(session: coop.Session, args: argparse.Namespace) -> list[Path
     for path, save in (
         (args.report, lambda path: session.events.save_report(path, title)),
         (args.snapshot, session.events.save_snapshot),
+        (args.chrome_trace, session.events.save_chrome_trace),
         (args.trace, lambda path: session.trace.save(path, title)),
     ):
         if path is None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from coop.files import write_whole
 from coop.recording import Recording
+from coop.report.steps import group_steps
 from coop.report.timeline import Timeline, make_timeline
 
 __all__ = ["save_report"]
@@ -42,8 +43,11 @@ def render(recording: Recording, title: str = "") -> str:
         "end_ns": timeline.end_ns,
         "steps": timeline.steps,
         "by_operator": timeline.by_operator,
+        "graphs": timeline.graphs,
         "most_recomputed": timeline.most_recomputed,
         "kept": timeline.kept,
+        "rank": recording.rank,
+        "step_groups": group_steps(recording.steps),
         "failures": [failure.message for failure in recording.failures],
         "operators": recording.operator_names,
         "sources": _sources(recording, timeline),

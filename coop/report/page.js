@@ -338,7 +338,10 @@ function drawForced(strip) {
 
 function draw() {
   requestAnimationFrame(draw);
-  if (!dirty || !data) return;
+  if (dirty && data) paint();
+}
+
+function paint() {
   dirty = false;
   const begin = performance.now();
   drawMemory(strips[0]); drawArena(strips[1]); drawChurn(strips[2]); drawForced(strips[3]);
@@ -410,12 +413,14 @@ function listen() {
       ArrowUp: () => pan(0, plot.h / 8), ArrowDown: () => pan(0, -plot.h / 8),
       "+": () => zoom(middle, 0, 0.7, false), "-": () => zoom(middle, 0, 1 / 0.7, false),
       "]": () => zoom(0, centre, 0.7, true), "[": () => zoom(0, centre, 1 / 0.7, true),
-      0: () => setView(home),
+      0: () => setView(home), Enter: () => tell(middle, centre), Escape: hide,
     };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
   window.addEventListener("resize", layout);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme.clear(); dirty = true; });
+  // On paper the page is light and has another width; no frame is asked for while it prints.
+  matchMedia("print").addEventListener("change", () => { theme.clear(); layout(); paint(); });
 }
 
 // --- hovering ------------------------------------------------------------------------------------
@@ -450,6 +455,11 @@ function describe(i) {
 
 const box = document.getElementById("hover");
 const hide = () => { box.hidden = true; };
+// The same for the keyboard, at a place of the arena's canvas.
+function tell(px, py) {
+  const corner = arena.getBoundingClientRect();
+  hover({ offsetX: px, offsetY: py, clientX: corner.x + px, clientY: corner.y + py });
+}
 function hover(event) {
   const found = data ? pick(event.offsetX, event.offsetY) : -1;
   if (found < 0) return hide();
@@ -470,7 +480,7 @@ function header() {
   const s = facts.stats;
   document.getElementById("title").textContent = facts.title;
   document.getElementById("subtitle").textContent =
-    `policy ${facts.policy}, on ${facts.device}. The numbers are of the whole session.`;
+    `policy ${facts.policy}, on ${facts.device}${facts.rank ? ", " + facts.rank : ""}. The numbers are of the whole session.`;
   // As at the end of `coop run`: a word, and what is to be said of it.
   const summary = document.getElementById("summary");
   for (const line of facts.summary) {
@@ -491,6 +501,8 @@ function header() {
     ["fragmentation", percent(s.fragmentation), "the share of the budget that was free when something had to be evicted, on average"],
     ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0, "for the cheapest neighbours to evict"],
     ["copies", s.num_copies, "of bytes that were overwritten while a value still depended on them"],
+    ["copied to the host", s.num_saves ? `${s.num_saves} (${bytesText(s.saved_bytes)})` : 0, "evicted values whose bytes are kept outside of the budget"],
+    ["schedules", s.num_schedules ? `${s.num_schedules}, ${s.num_followed} steps followed, ${s.num_left} left` : 0, "what leaves and what is recomputed in a whole step, foreseen from the steps before"],
   ];
   for (const [name, value, meaning] of numbers) {
     const part = element("div", "", document.getElementById("numbers"));
@@ -574,7 +586,19 @@ function tables() {
   table("kept", ["reason", "operator", "blocks", "most at once", "at the end"],
     facts.kept.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),
     "nothing was kept");
+  const graphs = facts.graphs;
+  document.getElementById("graphs-part").hidden = !graphs.length;
+  table("graphs", ["graph", "runs", "recomputed", "time", "time again"],
+    graphs.map((row) => [row.operator, row.runs, row.replays, timeText(row.compute_ns), timeText(row.replay_ns)]), "");
+  const groups = facts.step_groups;
+  table("steps", ["steps", "how", "wall time", "overhead, estimated", "evictions", "recomputations", "searches", "copied to the host"],
+    groups.map((row) => [
+      row.first === row.last ? row.first : `${row.first} to ${row.last}`, row.way, timeText(row.step_seconds * 1e9),
+      percent(row.overhead), row.num_evictions, row.num_replays, row.num_searches, bytesText(row.saved_bytes)]),
+    "no step ended while events were recorded");
   const notes = [];
+  const more = groups.length ? groups[groups.length - 1].num_more : 0;
+  if (more) notes.push(`${more} later steps are not in the table of steps.`);
   const drawn = data.begin.length;
   if (drawn < facts.num_lives) notes.push(`${facts.num_lives - drawn} of ${facts.num_lives} blocks are too small in the picture to be drawn.`);
   if (facts.num_dropped) notes.push(`The log was full: ${facts.num_dropped} later events are not shown.`);

@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 
 MAX_LIVES = 400_000
 MAX_CURVE_POINTS = 65_536
+GRAPH = "compiled::"
 
 
 class BlockClass(enum.IntEnum):
@@ -85,6 +86,7 @@ class Timeline:
     by_operator: list[dict[str, Any]]
     most_recomputed: list[dict[str, Any]]
     kept: list[dict[str, Any]]
+    graphs: list[dict[str, Any]]  # compiled ones, as rows of operators
 
 
 def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
@@ -111,6 +113,7 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
         by_operator=_by_operator(events, recording.operator_names),
         most_recomputed=_most_recomputed(events, recording),
         kept=_kept_rows(events, recording),
+        graphs=_graphs(events, recording.operator_names),
     )
 
 
@@ -161,7 +164,6 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
 
     begin = clock[first]
     end = np.where(has_end, clock[np.minimum(last, len(events) - 1)], end_ns)
-    done = clock[np.minimum(finish, len(events) - 1)]
 
     value = events["value"][changes[rows]]
     detail = _last_allocate_detail(events, changes, what)[rows]
@@ -172,6 +174,8 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     block_class[is_recorded & (detail != 0)] = BlockClass.CHEAP
     temporary = inside_operator & (end_kind == kind.FREE) & ~is_recorded & ~is_root_event
     block_class[temporary] = BlockClass.TEMPORARY
+    # The clock moves when an operator is done: what it freed would have no width.
+    done = clock[np.minimum(finish, len(events) - 1)]
     end = np.where(temporary, np.maximum(end, done), end)
     block_class[detail == 2] = BlockClass.SMALL
 
@@ -285,12 +289,20 @@ def _forced(events: Array, clock: Array, held: Array, budget_bytes: int) -> Arra
     return np.stack([clock[rows], 1 - held[rows] / budget_bytes], axis=1)
 
 
-def _by_operator(events: Array, names: list[str]) -> list[dict[str, Any]]:
-    """Where the time of recomputation goes, most first."""
+def _graphs(events: Array, names: list[str]) -> list[dict[str, Any]]:
+    """Compiled graphs: each is one operator (coop/regions.py)."""
+    seen = np.unique(events["op"][events["kind"] == EventKind.OPERATOR]).tolist()
+    return _by_operator(events, names, [op for op in seen if _name(names, op).startswith(GRAPH)])
+
+
+def _by_operator(
+    events: Array, names: list[str], ops: list[int] | None = None
+) -> list[dict[str, Any]]:
+    """Where the time of recomputation goes, most first; without `ops`, of all that ran again."""
     replays = events[events["kind"] == EventKind.REPLAY]
     operators = events[events["kind"] == EventKind.OPERATOR]
     rows = []
-    for op in np.unique(replays["op"]).tolist():
+    for op in np.unique(replays["op"]).tolist() if ops is None else ops:
         again = replays["amount"][replays["op"] == op]
         asked = operators["amount"][operators["op"] == op]
         rows.append(

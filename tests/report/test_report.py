@@ -156,7 +156,7 @@ def test_long_names_stay_in_their_table_and_ticks_tell_themselves_apart(
     save_report(dataclasses.replace(recording, operator_names=names), tmp_path / "long.html")
     page.open(tmp_path / "long.html")
     tables = "[...document.querySelectorAll('.tables > div')]"
-    assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0, 0, 0]
+    assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0] * 5
     # All that is written on the arena's canvas, in a view of a thousandth of the time.
     page.run(
         """(() => {
@@ -212,3 +212,77 @@ def test_200000_blocks_are_below_25_mb_and_pan_at_an_interactive_rate(
     # 29 and 5 ms. A page that looks at every pixel of every block would take seconds.
     assert min(everything) < 250, everything
     assert min(zoomed) < 100, zoomed
+
+
+def plot_color(page: Page) -> str:
+    """The colour of most of the picture that has little in it."""
+    counted = colors_of(page, "forced")
+    return max(counted, key=lambda color: counted[color])
+
+
+def test_light_dark_and_paper(page: Page, tmp_path: Path, screenshots: Path) -> None:
+    """The steps are told; on paper all is light, whatever the screen is."""
+    with coop.budget("9MiB", device="cpu", events=True) as session:
+        train_a_little(8)
+    save_report(dataclasses.replace(session.recording(), rank="rank 1 of 2"), tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    assert ", rank 1 of 2." in page.run("document.getElementById('subtitle').textContent")
+    text = page.run("document.getElementById('steps').textContent")
+    assert "by the policy" in text
+    assert "followed a schedule" in text
+    assert page.run("document.getElementById('graphs-part').hidden") is True
+    colors = {}
+    for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print")):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        page.call("Emulation.setEmulatedMedia", media=media, features=features)
+        page.next_frame()
+        colors[media, scheme] = plot_color(page)
+        page.screenshot(screenshots / f"{media}-{scheme}.png")
+    page.call("Emulation.setEmulatedMedia", media="", features=[])
+    assert colors == {
+        ("screen", "light"): "251,252,253",
+        ("screen", "dark"): "25,29,38",
+        ("print", "dark"): "255,255,255",
+    }
+    assert page.errors == []
+
+
+def test_the_keyboard_does_what_the_mouse_does(page: Page, tmp_path: Path) -> None:
+    save_report(small_recording(), tmp_path / "keys.html")
+    page.open(tmp_path / "keys.html")
+
+    def press(key: str) -> None:
+        text = key if len(key) == 1 else ""
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
+        page.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    page.run("document.getElementById('arena').focus()")
+    home = page.run("coopReport.view")
+    press("+")
+    closer = page.run("coopReport.view")
+    assert closer["t1"] - closer["t0"] < home["t1"]
+    press("ArrowRight")
+    assert page.run("coopReport.view.t0") > closer["t0"]
+    press("]")
+    assert page.run("coopReport.view.a1 - coopReport.view.a0") < home["a1"]
+    press("0")
+    assert page.run("coopReport.view") == home
+    # A block of the middle, which fills the view's centre.
+    page.run(
+        """(() => {
+          const { t1, a1 } = coopReport.home, box = document.getElementById("arena");
+          const w = box.clientWidth, h = box.clientHeight;
+          for (let y = 0.3; y < 0.7; y += 0.01) for (let x = 0.3; x < 0.7; x += 0.01) {
+            coopReport.setView({
+              t0: t1 * (x - 0.01), t1: t1 * (x + 0.01), a0: a1 * (y - 0.01), a1: a1 * (y + 0.01),
+            });
+            // Left of it are the names of addresses, below it those of times.
+            if (coopReport.pick(76 + (w - 80) / 2, 4 + (h - 26) / 2) >= 0) return;
+          }
+        })()"""
+    )
+    press("Enter")
+    page.wait("!document.getElementById('hover').hidden")
+    assert "value " in page.run("document.getElementById('hover').textContent")
+    press("Escape")
+    assert page.run("document.getElementById('hover').hidden") is True
