@@ -67,7 +67,7 @@ test-engine: build
 test-rest: build
 	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" --ignore=tests/adapter
 test-debug: build-debug
-	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow)"
+	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow and not slow_on_debug)"
 
 # Packages that nothing else needs. Without what they depend on: that would be another torch.
 ELSEWHERE_STAMP := $(VENV)/.stamp-elsewhere

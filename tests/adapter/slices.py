@@ -43,9 +43,11 @@ def quick_every(number: int, parameters: Iterable[Any], *, start: int = 0) -> li
 
 
 def debug_every(number: int, parameters: Iterable[Any]) -> list[Any]:
-    """All, of which every `number`th runs on the debug build too."""
+    """All, of which every `number`th runs on the debug build too, and the others by
+    `make test-all`."""
+    debug, rest = pytest.mark.debug_build, pytest.mark.slow_on_debug
     return [
-        pytest.param(each, marks=[pytest.mark.debug_build] if index % number == 0 else [])
+        pytest.param(each, marks=[debug] if index % number == 0 else [debug, rest])
         for index, each in enumerate(parameters)
     ]
 

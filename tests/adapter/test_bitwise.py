@@ -66,14 +66,14 @@ def test_a_program_is_the_same_bits_at_its_peak(name: str, policy: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [*((name, "coop") for name in PROGRAMS), *covering_pairs(PROGRAMS, ("dtr", "dte"), every=3)],
+    [*((name, "coop") for name in PROGRAMS), *covering_pairs(PROGRAMS, ("dtr", "dte"), every=5)],
 )
 def test_a_program_is_the_same_bits_at_60_percent_of_its_peak(name: str, policy: str) -> None:
     fit = fit_at_60_percent(name, policy)
     fit.check(reference(PROGRAMS[name]))
 
 
-@pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES, every=4))
+@pytest.mark.parametrize(("name", "policy"), covering_pairs(PROGRAMS, POLICIES, every=7))
 def test_a_program_is_the_same_bits_at_the_smallest_budget_it_fits(
     name: str, policy: str, smallest_budgets: SmallestBudgets
 ) -> None:

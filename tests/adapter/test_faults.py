@@ -263,6 +263,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["inside a budget", "after a budget", "exit inside a budget"],
 )
+@pytest.mark.slow_on_debug
 def test_an_interpreter_that_ends_with_tensors_alive_ends_well(body: str) -> None:
     process = run_script(body)
     assert (process.returncode, process.stderr) == (0, "")

@@ -56,6 +56,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_row_for_every_cell(swept: Path) -> None:
     found = rows(swept)
     assert list(found) == KEYS

@@ -34,6 +34,7 @@ def check(
     return Results.read(out).rows
 
 
+@pytest.mark.slow
 def test_identical_compares_every_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check(
         "identical",
@@ -72,6 +73,7 @@ def test_other_bits_are_an_error(
     assert "OTHER BITS than plain torch: lstm coop reserved 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_full_runs_two_processes_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check("full", tmp_path, monkeypatch, "--rounds", "2", "--cores", "0")
     row = rows["lstm coop pair 1"]
@@ -92,6 +94,7 @@ def test_a_pair_that_does_not_fit_says_which_process(
     assert row["reason"].startswith("the coop process: out of budget: coop: aten::")
 
 
+@pytest.mark.slow
 def test_curve_starts_from_what_checkpointing_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +118,7 @@ def test_limits_measures_batches_in_one_budget(
     assert "no budget on the CPU" in rows["lstm batch 4 plain budget 4 MiB"]["reason"]
 
 
+@pytest.mark.slow
 def test_predict_counts_what_the_engine_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

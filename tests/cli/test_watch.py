@@ -166,6 +166,7 @@ def test_live_is_a_line_in_a_terminal_and_the_output_is_above_it(
     assert "coop: needed" in text
 
 
+@pytest.mark.slow
 def test_live_without_a_terminal_is_lines_of_a_log(coop_command: Coop, script: Script) -> None:
     script(TRAIN)
     ran = coop_command("run", "--budget", "6MiB", "--live", "--quiet", "train.py")

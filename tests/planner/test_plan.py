@@ -316,6 +316,7 @@ def planned(ended: subprocess.CompletedProcess[str]) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_command_compares_with_checkpointing(coop_command: Coop, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     script, trace = tmp_path / "train.py", tmp_path / "checkpointed.jsonl.gz"
@@ -362,17 +363,20 @@ def test_the_command_as_json_and_a_picture(in_process: InProcess, tmp_path: Path
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+LINEAR = """\
+import sys, torch
+model = torch.nn.Linear(4096, 4096)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    loss = model(torch.randn(int(sys.argv[1]), 4096)).square().mean()
+    loss.backward(); optimizer.step(); optimizer.zero_grad()
+    print('loss', loss.item())
+"""
+
+
 def test_the_command_plans_a_script(coop_command: Coop, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(
-        "import sys, torch\n"
-        "model = torch.nn.Linear(4096, 4096)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "for _ in range(2):\n"
-        "    loss = model(torch.randn(int(sys.argv[1]), 4096)).square().mean()\n"
-        "    loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
-        "    print('loss', loss.item())\n"
-    )
+    script.write_text(LINEAR)
     ended = coop_command("plan", "--policies", "coop", "--json", str(script), "4096")
     assert (ended.returncode, ended.stderr) == (
         0,
@@ -382,6 +386,12 @@ def test_the_command_plans_a_script(coop_command: Coop, tmp_path: Path) -> None:
     assert json.loads(ended.stdout)["num_steps"] == 2
     out = planned(coop_command("plan", "--policies", "coop", str(script), "64"))
     assert out.splitlines()[0].split(" on ")[0] == str(script)
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_batch_size_for_a_script(coop_command: Coop, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LINEAR)
     out = planned(coop_command("plan", "--batch-for", "1GiB", "--json", str(script), "{batch}"))
     assert json.loads(out)["batch_size"] > 4096
 
