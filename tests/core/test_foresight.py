@@ -64,16 +64,35 @@ def run(program: Residual, mib: int, without: list[str]) -> tuple[list[float], d
 
 
 @pytest.mark.debug_build
-def test_a_step_that_was_seen_twice_is_followed() -> None:
+def test_a_step_that_was_seen_once_is_followed() -> None:
     program = Residual()
     for _ in range(6):
         program.step()
     online, _ = run(program, 40, ["foresight"])
     foreseen, stats = run(program, 40, [])
-    assert foreseen[:3] == online[:3]  # one that evicts, and two that are noted
-    assert foreseen[-1] < online[-1]
+    assert foreseen[:2] == online[:2]  # one that evicts, and one that is noted
+    assert max(foreseen[2:]) < min(online[2:])
     assert stats["num_schedules"] >= 1
     assert stats["num_followed"] >= 1
+
+
+@pytest.mark.debug_build
+def test_steps_that_never_repeat_are_scheduled_once_and_not_again() -> None:
+    program = Residual()
+    for depth in range(DEPTH - 4, DEPTH + 4):
+        program.step(depth)
+    _, stats = run(program, 40, [])
+    assert stats["num_schedules"] == 1
+    assert stats["num_followed"] == 0
+
+
+@pytest.mark.debug_build
+def test_a_program_that_begins_to_repeat_is_scheduled_when_a_step_comes_again() -> None:
+    program = Residual()
+    for depth in [*range(DEPTH - 4, DEPTH), *[DEPTH] * 4]:
+        program.step(depth)
+    _, stats = run(program, 40, [])
+    assert stats["num_followed"] == 2  # two are noted, two followed
 
 
 @pytest.mark.debug_build

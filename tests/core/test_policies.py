@@ -79,8 +79,8 @@ def test_at_half_the_memory_and_below_coop_loses_only_where_the_note_says() -> N
                 won += 1
             else:
                 lost.add((name, ratio))
-    assert lost == {("chain", 0.3), ("random_path", 0.5)}
-    assert won == 14
+    assert lost == {("random_path", 0.5)}
+    assert won == 15
 
 
 def test_coop_fits_more_often_than_the_baselines() -> None:
@@ -92,7 +92,7 @@ def test_coop_fits_more_often_than_the_baselines() -> None:
     assert fitted == {
         "coop": 252,
         "no-window": 238,
-        "no-partition": 252,
+        "no-partition": 251,
         "no-inplace": 252,
         "dtr": 195,
         "dte": 239,
@@ -102,11 +102,11 @@ def test_coop_fits_more_often_than_the_baselines() -> None:
 @pytest.mark.parametrize(
     ("without", "name", "ratio", "with_it", "without_it"),
     [
-        ("no-window", "ushape", 0.4, (9, 1.270718), (9, 1.346836)),
-        ("no-window", "rnn", 0.6, (9, 1.290962), (9, 1.370474)),
+        ("no-window", "ushape", 0.4, (9, 1.242614), (9, 1.346836)),
+        ("no-window", "rnn", 0.6, (9, 1.289883), (9, 1.370474)),
         ("no-partition", "rnn", 0.4, (9, 1.574796), (9, 1.582248)),
-        ("no-partition", "residual", 0.4, (9, 1.172731), (9, 1.176399)),
-        ("no-inplace", "inplace", 0.4, (9, 1.151325), (9, 1.15683)),
+        ("no-partition", "residual", 0.4, (9, 1.165072), (9, 1.165165)),
+        ("no-inplace", "inplace", 0.4, (9, 1.145319), (9, 1.15683)),
         ("no-inplace", "rnn", 0.5, (9, 1.404745), (9, 1.421454)),
     ],
 )
@@ -121,10 +121,10 @@ def test_without_one_of_its_parts_coop_is_worse(
 def test_union_find_is_close_to_the_exact_neighbourhood() -> None:
     """The numbers of docs/results/2026-11-18-core.md."""
     assert [measure(name) for name in NAMES] == [
-        "chain looks 1563 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
-        "inplace looks 3476 exact 0.641 under 0.000 median 1.000 mean 1.103 largest 2.80",
-        "random_path looks 1858 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
-        "residual looks 4302 exact 0.635 under 0.000 median 1.000 mean 1.141 largest 10.80",
+        "chain looks 1509 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
+        "inplace looks 3675 exact 0.634 under 0.000 median 1.000 mean 1.138 largest 3.77",
+        "random_path looks 1866 exact 1.000 under 0.000 median 1.000 mean 1.000 largest 1.00",
+        "residual looks 4297 exact 0.644 under 0.000 median 1.000 mean 1.130 largest 10.80",
         "rnn looks 57811 exact 0.073 under 0.000 median 1.325 mean 4.188 largest 362.30",
-        "ushape looks 1763 exact 0.880 under 0.000 median 1.000 mean 1.054 largest 2.96",
+        "ushape looks 2054 exact 0.887 under 0.000 median 1.000 mean 1.055 largest 2.96",
     ]

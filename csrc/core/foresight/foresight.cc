@@ -1,6 +1,8 @@
 #include "core/foresight/foresight.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "core/foresight/placer.h"
 #include "core/foresight/schedule_maker.h"
@@ -50,11 +52,19 @@ void Foresight::end_step() {
       known = known_.emplace_back(std::make_unique<Known>()).get();
       known->marks = std::move(marks_);
       known->online_cost = replay_cost;
-    } else if (tried_ == known) {
-      judge(*known, replay_cost);
-    } else if (known->num_made == 0) {
-      known->online_cost = std::min(known->online_cost, replay_cost);
-      make(*known);
+      if (num_guesses_ < kMostGuesses) {
+        ++num_guesses_;
+        known->is_guess = true;
+        make(*known);
+      }
+    } else {
+      num_guesses_ -= std::exchange(known->is_guess, false);
+      if (tried_ == known) {
+        judge(*known, replay_cost);
+      } else if (known->schedule.empty() && known->num_made < 2) {
+        known->online_cost = std::min(known->online_cost, replay_cost);
+        make(*known);
+      }
     }
     known->used = journal_.step;
   }
@@ -77,16 +87,27 @@ void Foresight::end_step() {
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
 // not by how busy the machine was.
 void Foresight::judge(Known& known, Cost replay_cost) {
-  journal_.stats.num_followed += is_following();
-  if (replay_cost <= known.schedule.replay_cost * 1.01) return;
-  // What lay in the way when it was made lies elsewhere now.
-  if (known.num_made < kMostMade) return make(known);
-  if (replay_cost > known.online_cost) known.schedule = {};
+  const bool went_as_foreseen = is_following();
+  journal_.stats.num_followed += went_as_foreseen;
+  const Cost step_cost = log_.program().cost();
+  const bool same_costs = std::abs(step_cost - known.step_cost) <= 0.01 * known.step_cost;
+  if (same_costs && replay_cost <= known.schedule.replay_cost * 1.01) return;
+  if (known.step_cost > 0) known.online_cost *= step_cost / known.step_cost;
+  const bool is_better = replay_cost <= known.online_cost;
+  if (known.num_made < kMostMade) {
+    // What lay in the way when it was made may lie elsewhere now.
+    Schedule before = std::move(known.schedule);
+    make(known);
+    if (known.schedule.empty() && went_as_foreseen && is_better) known.schedule = std::move(before);
+  } else if (!is_better) {
+    known.schedule = {};
+  }
 }
 
 void Foresight::make(Known& known) {
   ++known.num_made;
   const StepProgram& program = log_.program();
+  known.step_cost = program.cost();
   Schedule schedule = make_schedule(program, find_obstacles(program, space_, journal_.step),
                                     space_.budget(), known.online_cost);
   journal_.stats.num_schedules += !schedule.empty();

@@ -1,8 +1,8 @@
-// Steps repeat. What one step did is noted, and once another step has done the same, a schedule is
-// made for it: what is given up after which operator, what is recomputed before which, what stays
-// though it is dead, and where everything lies. It is followed while operators come as foreseen.
-// From the first that differs on the policy decides, as it does without (Rule 16): a schedule costs
-// time if it is wrong, no bits.
+// Steps repeat. What one step did is noted, and a schedule is made for the next that does the same:
+// what is given up after which operator, what is recomputed before which, what stays though it is
+// dead, and where everything lies. It is followed while operators come as foreseen. From the first
+// that differs on the policy decides, as it does without (Rule 16): a schedule costs time if it is
+// wrong, no bits.
 #pragma once
 
 #include <memory>
@@ -136,8 +136,10 @@ class Foresight {
     std::vector<uint64_t> marks;
     Schedule schedule;     // empty: the policy decides
     Cost online_cost = 0;  // what the policy recomputed
+    Cost step_cost = 0;    // of all operators, when the schedule was made
     int num_made = 0;
-    int64_t used = 0;  // the step in which it was last met
+    bool is_guess = false;  // scheduled when it was seen once, and not met again yet
+    int64_t used = 0;       // the step in which it was last met
   };
   // Where in which schedule it is. A replay lets other threads run, which may go on to another
   // operator, schedule or step.
@@ -173,8 +175,11 @@ class Foresight {
     int32_t end = 0;
   };
   static constexpr size_t kMostKnown = 8;
-  // How often a schedule is made anew for a step that did not go as foreseen.
-  static constexpr int kMostMade = 4;
+  // How often a schedule is made anew for a step that did not go as foreseen, or whose costs became
+  // known better.
+  static constexpr int kMostMade = 6;
+  // Most steps repeat: a new one gets its schedule at once, unless so many did not come again.
+  static constexpr int kMostGuesses = 1;
 
   Place here() const { return {followed_, journal_.step, log_.position()}; }
   bool is_expecting() const {
@@ -202,6 +207,7 @@ class Foresight {
   bool logging_ = false;
   std::vector<uint64_t> marks_;  // of this step
   std::vector<std::unique_ptr<Known>> known_;
+  int num_guesses_ = 0;  // steps that were scheduled when seen once, and did not come again
   Known* followed_ = nullptr;
   Known* tried_ = nullptr;   // what this step began to follow last
   std::vector<bool> holds_;  // by item: it stays though it is dead

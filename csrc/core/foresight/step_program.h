@@ -51,6 +51,11 @@ struct StepProgram {
 
   int32_t size() const { return static_cast<int32_t>(operators.size()); }
   int32_t num_items() const { return static_cast<int32_t>(items.size()); }
+  Cost cost() const {
+    Cost sum = 0;
+    for (const Operator& op : operators) sum += op.cost;
+    return sum;
+  }
   int32_t end_items(int32_t op) const {
     return op + 1 < size() ? operators[op + 1].first_item : num_items();
   }
