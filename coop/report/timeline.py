@@ -162,7 +162,6 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     begin = clock[first]
     end = np.where(has_end, clock[np.minimum(last, len(events) - 1)], end_ns)
     done = clock[np.minimum(finish, len(events) - 1)]
-    end = np.where(inside_operator, np.maximum(end, done), end)
 
     value = events["value"][changes[rows]]
     detail = _last_allocate_detail(events, changes, what)[rows]
@@ -173,6 +172,7 @@ def _lives(events: Array, clock: Array, end_ns: int) -> Lives:
     block_class[is_recorded & (detail != 0)] = BlockClass.CHEAP
     temporary = inside_operator & (end_kind == kind.FREE) & ~is_recorded & ~is_root_event
     block_class[temporary] = BlockClass.TEMPORARY
+    end = np.where(temporary, np.maximum(end, done), end)
     block_class[detail == 2] = BlockClass.SMALL
 
     ended = np.full(len(rows), End.REWRITTEN, dtype=np.uint8)
