@@ -35,12 +35,12 @@ help:  ## print the targets
 venv: $(TOOLS_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
 $(VENV_STAMP): requirements.txt
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements.txt
 	@# Any folder's programs find this checkout's coop.
 	$(PY) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "coop-checkout.pth").write_text("$(CURDIR)\n")'
 	@touch $@
 $(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
-	$(PY) -m pip install --quiet -r requirements-dev.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements-dev.txt
 	@touch $@
 
 build: $(RELEASE_STAMP)  ## build the extension, coop._C

@@ -35,7 +35,7 @@ def test_a_collective_leaves_the_same_bits_where_everything_is_evicted(
     _check(ranks, name)
 
 
-@pytest.mark.parametrize("seed", debug_every(5, range(10)))
+@pytest.mark.parametrize("seed", debug_every(5, range(10), every=5))
 def test_a_random_program_leaves_the_same_bits(ranks: Ranks, seed: int) -> None:
     _check(ranks, f"random {seed}")
 

@@ -57,7 +57,7 @@ def quick_steps() -> Iterator[None]:
     [
         ("nothing", 1, "passes"),
         ("not recorded", 1, "update"),
-        ("in need", 2, "passes"),
+        pytest.param("in need", 2, "passes", marks=pytest.mark.slow_on_debug),
         ("everything", 1, "update"),
         pytest.param("nothing", 1, "update", marks=pytest.mark.slow),
         pytest.param("not recorded", 1, "passes", marks=pytest.mark.slow),

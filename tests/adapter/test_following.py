@@ -144,7 +144,7 @@ class FailingPlacements(Trouble):
         session._engine.fail_placement(0)
 
 
-@pytest.mark.parametrize("share", [0.7, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(0.7, marks=pytest.mark.slow_on_debug), 0.5])
 @pytest.mark.parametrize(
     ("make", "stride", "num_runs"),
     [
@@ -186,7 +186,7 @@ class Interrupt(Trouble):
             self.handle.remove()
 
 
-@pytest.mark.parametrize("make", [Transformer, Convolutions])
+@pytest.mark.parametrize("make", debug_every(2, [Convolutions, Transformer]))
 def test_an_interrupt_while_a_schedule_is_followed_skips_that_batch(
     make: Callable[[], Loop],
 ) -> None:

@@ -28,7 +28,7 @@ def run_quiet(name: str, budget_bytes: int) -> tuple[Outcome, coop.Stats]:
     return outcome.cloned(), session.stats()
 
 
-@pytest.mark.parametrize("name", debug_every(4, PROGRAMS))
+@pytest.mark.parametrize("name", debug_every(8, PROGRAMS, every=2))
 def test_a_program_that_is_not_recorded_gives_the_same_bits(name: str) -> None:
     expected = reference(PROGRAMS[name])
     outcome, stats = run_quiet(name, AMPLE_BYTES)

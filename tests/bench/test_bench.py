@@ -86,6 +86,7 @@ def test_a_sweep_has_a_row_for_every_cell(swept: Path) -> None:
     assert searched["us_per_search"] == searched["search_us"] / searched["num_searches"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_a_row_with_its_reason(swept: Path) -> None:
     for name in ("coop", "dtr"):
         row = rows(swept)[f"unet {name} ratio 0.2"]

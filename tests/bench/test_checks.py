@@ -16,6 +16,7 @@ from benchmarks.harness import checks, tables
 from benchmarks.harness.cells import BenchError
 from benchmarks.harness.predict import mean_error
 from benchmarks.harness.results import Results
+from tests.adapter.slices import first
 from tests.checkout import FORGET_INSTALLED, copy_without_extension
 
 BENCHMARKS = Path(command.__file__).parent
@@ -106,6 +107,7 @@ def test_curve_starts_from_what_checkpointing_takes(
     assert rows["lstm coop budget 70% of that"]["kind"] == "budget"
 
 
+@pytest.mark.slow
 def test_limits_measures_batches_in_one_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +172,7 @@ def test_every_committed_row_is_in_the_format_that_is_written_down(path: Path) -
 # Without a checkout
 
 
-@pytest.mark.parametrize("name", ["bench", "plot"])
+@pytest.mark.parametrize("name", first(1, ["bench", "plot"]))
 def test_an_installed_package_says_that_it_needs_a_checkout(tmp_path: Path, name: str) -> None:
     copy_without_extension(tmp_path)
     # What the path of this Python has of a checkout is left out.

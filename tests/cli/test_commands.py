@@ -128,6 +128,7 @@ def test_demo_refuses_wrong_input(in_process: InProcess, arguments: list[str], l
     assert in_process("demo", *arguments) == (2, "", f"coop demo: {line}\n")
 
 
+@pytest.mark.slow
 def test_demo_can_be_interrupted(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "coop", "demo"],

@@ -15,6 +15,7 @@ import torch
 
 from coop.machine import memory_bytes
 from coop.sizes import format_bytes
+from tests.adapter.slices import first
 from tests.command_line import Coop, InProcess, environment
 
 # An ordinary training script. It takes 8 MiB without a limit.
@@ -92,9 +93,9 @@ def test_a_module_runs_by_name(coop_command: Coop, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "code", "last_line"),
     [
-        ("sys.exit(7)", 7, None),
-        ("sys.exit()", 0, None),
         ("sys.exit('not today')", 1, "not today"),
+        pytest.param("sys.exit(7)", 7, None, marks=pytest.mark.slow),
+        pytest.param("sys.exit()", 0, None, marks=pytest.mark.slow),
     ],
 )
 def test_exit_codes_pass_through(
@@ -260,7 +261,7 @@ def test_wrong_input_is_one_line_and_code_2(
 WAITS = TRAIN + "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_ends_it_as_it_ends_the_script(
     script: Script, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -46,7 +46,7 @@ def sliced() -> list[ParameterSet]:
         pytest.param(*p.values, marks=[*p.marks, pytest.mark.slow])
         if p.values == ("compiled_optimizer",)
         else p
-        for p in debug_every(4, ALL)
+        for p in debug_every(6, ALL, every=2)
     ]
 
 

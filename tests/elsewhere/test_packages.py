@@ -7,7 +7,10 @@ import pytest
 from .packages import PACKAGES
 from .runs import ROWS, check
 
+# Trainer and Lightning are in tests/cli/test_progress.py too.
 SLOW = (
+    "lightning_with_torchmetrics",
+    "transformers_trainer",
     "transformers_trainer_with_checkpointing_in_bf16",
     "torchmetrics_alone",
     "safetensors_saved_and_loaded",

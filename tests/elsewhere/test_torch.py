@@ -16,6 +16,8 @@ from .sequences import SEQUENCES
 PROGRAMS = SEQUENCES | IMAGES_AND_GAMES | DIFFERENTIATION | KINDS_OF_TENSORS | AROUND_THE_LOOP
 # In tests/adapter and tests/compiled there is much the same, or it is one of several of a kind.
 SLOW = (
+    "a_profiled_loop",
+    "a_scripted_module",
     "a_traced_module",
     "fourier_layers_with_complex_weights",
     "graph_network_over_a_sparse_matrix",
@@ -41,6 +43,7 @@ SLOW = (
     "moving_average_model_with_batch_norm",
     "normalized_and_orthogonal_weights",
     "packed_sequences_of_many_steps",
+    "quantization_aware_training",
     "policy_gradient_with_distributions",
     "predictions_collected_as_arrays",
     "truncated_backpropagation_through_time",

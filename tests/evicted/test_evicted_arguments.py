@@ -36,7 +36,7 @@ SPECIAL = (
     "public:torch.Tensor.is_pinned",
     "public:torch.Tensor.tolist",
 )
-SLICE = [*SPECIAL, *quick_every(2, names()[len(WRITTEN) :: 60])]
+SLICE = [*SPECIAL, *quick_every(4, names()[len(WRITTEN) :: 60])]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -87,6 +87,7 @@ def test_progress_knows_of_the_points_to_come() -> None:
     assert told[-1] == (len(told), len(told))
 
 
+@pytest.mark.slow
 def test_points_that_are_known_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one here is: with one worker it was still waited for when the others were done."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
