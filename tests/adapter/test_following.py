@@ -144,7 +144,7 @@ class FailingPlacements(Trouble):
         session._engine.fail_placement(0)
 
 
-@pytest.mark.parametrize("share", [pytest.param(0.7, marks=pytest.mark.slow_on_debug), 0.5])
+@pytest.mark.parametrize("share", [pytest.param(0.7, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize(
     ("make", "stride", "num_runs"),
     [

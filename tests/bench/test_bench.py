@@ -116,6 +116,7 @@ def test_the_same_command_decides_the_same(swept: Path, tmp_path: Path) -> None:
     assert counts(again) == counts(swept)
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on(
     swept: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -221,6 +221,7 @@ def test_networks_of_practice_have_the_published_number_of_parameters(
     assert models.count_parameters(on_meta(models.get(name, "paper"))) == published
 
 
+@pytest.mark.slow
 def test_a_library_is_imported_when_its_network_is_built() -> None:
     program = (
         "import sys; from benchmarks import models\n"

@@ -56,6 +56,7 @@ def test_doctor_tests_a_gpu_in_another_process() -> None:
     assert result["num_evictions"] > 0
 
 
+@pytest.mark.slow
 def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
     copy_without_extension(tmp_path)
     program = (

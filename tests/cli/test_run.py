@@ -80,6 +80,7 @@ def test_arguments_name_and_path_are_the_scripts_own(
     )
 
 
+@pytest.mark.slow
 def test_a_module_runs_by_name(coop_command: Coop, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
@@ -334,6 +335,7 @@ def test_torchrun_starts_workers_that_take_the_budget_from_the_environment(
     assert sorted(ran.stdout.splitlines()) == ["0 6291456", "1 6291456"]
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_any_more_is_one_line(
     coop_command: Coop, script: Script, tmp_path: Path
 ) -> None:

@@ -41,10 +41,10 @@ def compiled_afresh() -> Iterator[None]:
 
 
 def sliced() -> list[ParameterSet]:
-    """torch takes seconds to compile an optimizer, which is a graph as any other."""
+    """torch takes seconds to compile some, which are graphs as any other."""
     return [
         pytest.param(*p.values, marks=[*p.marks, pytest.mark.slow])
-        if p.values == ("compiled_optimizer",)
+        if p.values[0] in ("compiled_optimizer", "compiled_backward_pass")
         else p
         for p in debug_every(6, ALL, every=2)
     ]

@@ -44,6 +44,7 @@ SLOW = (
     "normalized_and_orthogonal_weights",
     "packed_sequences_of_many_steps",
     "quantization_aware_training",
+    "sequences_as_a_jagged_tensor",
     "policy_gradient_with_distributions",
     "predictions_collected_as_arrays",
     "truncated_backpropagation_through_time",

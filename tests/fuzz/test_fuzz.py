@@ -12,7 +12,7 @@ from tests.adapter.slices import first
 from .check import check, difference, run_inside, run_plain
 from .program import Program, random_program, random_trials, repeated_trial, shrink
 
-NUM_SEEDS, NUM_QUICK_SEEDS = 60, 8
+NUM_SEEDS, NUM_QUICK_SEEDS = 60, 6
 
 pytestmark = pytest.mark.debug_build
 

@@ -66,7 +66,7 @@ MODULES = (
     "nn.GRUCell",
     "nn.LayerNorm",
 )
-MAX_CASES = 30  # of one operator
+MAX_CASES = 12  # of one operator
 
 
 @pytest.fixture(autouse=True)
