@@ -6,6 +6,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # Without a limit torch starts two compilers more than there are cores.
 export MAX_JOBS ?= $(shell nproc)
+# Packages are installed without their bytecode: it is written when a module is first imported. A
+# hundred programs that tests start would compile torch again each.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV_STAMP := $(VENV)/.stamp
 TOOLS_STAMP := $(VENV)/.stamp-tools
