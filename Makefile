@@ -6,6 +6,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # Without a limit torch starts two compilers more than there are cores.
 export MAX_JOBS ?= $(shell nproc)
+# Packages are installed without their bytecode: it is written when a module is first imported. A
+# hundred programs that tests start would compile torch again each.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV_STAMP := $(VENV)/.stamp
 TOOLS_STAMP := $(VENV)/.stamp-tools
@@ -35,12 +38,12 @@ help:  ## print the targets
 venv: $(TOOLS_STAMP)  ## make .venv with torch and the pinned tools of requirements-dev.txt
 $(VENV_STAMP): requirements.txt
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements.txt
 	@# Any folder's programs find this checkout's coop.
 	$(PY) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "coop-checkout.pth").write_text("$(CURDIR)\n")'
 	@touch $@
 $(TOOLS_STAMP): requirements-dev.txt $(VENV_STAMP)
-	$(PY) -m pip install --quiet -r requirements-dev.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements-dev.txt
 	@touch $@
 
 build: $(RELEASE_STAMP)  ## build the extension, coop._C
@@ -67,7 +70,7 @@ test-engine: build
 test-rest: build
 	COOP_DEBUG=0 $(PY) -m pytest -m "$(if $(SLOW),,not slow)" --ignore=tests/adapter
 test-debug: build-debug
-	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow)"
+	COOP_DEBUG=1 $(PY) -m pytest -m "debug_build$(if $(SLOW),, and not slow and not slow_on_debug)"
 
 # Packages that nothing else needs. Without what they depend on: that would be another torch.
 ELSEWHERE_STAMP := $(VENV)/.stamp-elsewhere

@@ -39,6 +39,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert wrong == []
 
 
+def test_no_line_is_longer_than_anybody_reads() -> None:
+    """Also those of tables: a cell is a word or a number, or a sentence."""
+    written = [
+        page for page in [*PAGES, ROOT / "CHANGELOG.md"] if "do not edit" not in page.read_text()
+    ]
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in written
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if len(line) > 400
+    ]
+    assert long == []
+
+
 def test_there_are_twenty_questions() -> None:
     text = (ROOT / "docs" / "questions.md").read_text()
     rows = re.findall(

@@ -44,6 +44,7 @@ def test_a_missing_extension_names_the_command_that_builds_it(bare_checkout: Pat
     )
 
 
+@pytest.mark.slow
 def test_a_missing_debug_extension_names_the_command_that_builds_it(bare_checkout: Path) -> None:
     assert import_error(bare_checkout, debug=True) == (
         "ImportError: coop's native extension coop._C_debug is not built for this Python "
@@ -51,6 +52,7 @@ def test_a_missing_debug_extension_names_the_command_that_builds_it(bare_checkou
     )
 
 
+@pytest.mark.slow
 def test_an_extension_built_for_another_torch_names_both_versions(bare_checkout: Path) -> None:
     (bare_checkout / "coop" / "_C.py").write_text('torch_version = "1.13.0"\n')
     assert import_error(bare_checkout) == (
@@ -59,6 +61,7 @@ def test_an_extension_built_for_another_torch_names_both_versions(bare_checkout:
     )
 
 
+@pytest.mark.slow
 def test_an_extension_with_undefined_symbols_names_the_torch_it_met(bare_checkout: Path) -> None:
     library = bare_checkout / "coop" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
     source = bare_checkout / "module.c"
@@ -148,7 +151,6 @@ def test_the_first_budget_registers_hooks_and_leaves_no_patches_but_those_of_dlp
         "[1, 1]",
         "['coop.runtime']",
     ]
-    assert changes_by("import coop\n" + budget) == expected
     assert changes_by("import coop\n" + 3 * budget) == expected
 
 

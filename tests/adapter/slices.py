@@ -42,10 +42,15 @@ def quick_every(number: int, parameters: Iterable[Any], *, start: int = 0) -> li
     ]
 
 
-def debug_every(number: int, parameters: Iterable[Any]) -> list[Any]:
-    """All, of which every `number`th runs on the debug build too."""
+def debug_every(number: int, parameters: Iterable[Any], *, every: int = 1) -> list[Any]:
+    """All, of which every `number`th runs on the debug build too, and the others by
+    `make test-all`. Or every second is quick at all, say: `number` is a multiple of `every`."""
+    debug, rest, slow = pytest.mark.debug_build, pytest.mark.slow_on_debug, pytest.mark.slow
     return [
-        pytest.param(each, marks=[pytest.mark.debug_build] if index % number == 0 else [])
+        pytest.param(
+            each,
+            marks=[debug, *([rest] if index % number else []), *([slow] if index % every else [])],
+        )
         for index, each in enumerate(parameters)
     ]
 

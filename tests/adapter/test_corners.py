@@ -15,7 +15,7 @@ TOLERANCE = 0.3  # the search costs a run a halving
 # The debug build checks every invariant after every operation: one policy of three is enough.
 @pytest.mark.parametrize(
     ("name", "policy"),
-    covering_pairs(CORNERS, ("coop", "dtr", "dte"), debug="coop", debug_every=2),
+    covering_pairs(CORNERS, ("coop", "dtr", "dte"), every=4, debug="coop", debug_every=8),
 )
 def test_a_corner_is_the_same_bits_from_its_peak_down_to_the_smallest_budget_it_fits(
     name: str, policy: str, smallest_budgets: SmallestBudgets

@@ -28,20 +28,19 @@ def _check(ranks: Ranks, name: str) -> None:
         assert all(found.values()), found
 
 
-@pytest.mark.debug_build
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", debug_every(8, COLLECTIVES))
 def test_a_collective_leaves_the_same_bits_where_everything_is_evicted(
     ranks: Ranks, name: str
 ) -> None:
     _check(ranks, name)
 
 
-@pytest.mark.parametrize("seed", debug_every(3, range(10)))
+@pytest.mark.parametrize("seed", debug_every(5, range(10), every=5))
 def test_a_random_program_leaves_the_same_bits(ranks: Ranks, seed: int) -> None:
     _check(ranks, f"random {seed}")
 
 
-@pytest.mark.parametrize("name", debug_every(5, (n for n in TRAININGS if n not in SLOW)))
+@pytest.mark.parametrize("name", debug_every(12, (n for n in TRAININGS if n not in SLOW), every=2))
 def test_training_leaves_the_same_bits_in_budgets_that_evict(ranks: Ranks, name: str) -> None:
     if name == "ddp, low rank" and torch.cuda.is_available():
         pytest.skip(

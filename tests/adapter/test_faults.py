@@ -57,7 +57,7 @@ def quick_steps() -> Iterator[None]:
     [
         ("nothing", 1, "passes"),
         ("not recorded", 1, "update"),
-        ("in need", 2, "passes"),
+        pytest.param("in need", 2, "passes", marks=pytest.mark.slow_on_debug),
         ("everything", 1, "update"),
         pytest.param("nothing", 1, "update", marks=pytest.mark.slow),
         pytest.param("not recorded", 1, "passes", marks=pytest.mark.slow),
@@ -263,6 +263,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["inside a budget", "after a budget", "exit inside a budget"],
 )
+@pytest.mark.slow_on_debug
 def test_an_interpreter_that_ends_with_tensors_alive_ends_well(body: str) -> None:
     process = run_script(body)
     assert (process.returncode, process.stderr) == (0, "")

@@ -19,6 +19,7 @@ from .faults import restore_statistics, saved_statistics
 from .following import LOOPS, NUM_STEPS, Convolutions, Loop, Perceptron, Transformer, train
 from .harness import assert_identical, peak_bytes
 from .outcome import Outcome
+from .slices import debug_every
 
 SHARES = (0.9, 0.7, 0.5)  # of what a loop holds at most
 SMALL_BYTES = 1024  # so that nearly everything may leave
@@ -45,7 +46,7 @@ def budget_of(make: Callable[[], Loop], share: float) -> AbstractContextManager[
     return coop.budget(int(share * peak_of(make)), device="cpu", small_bytes=SMALL_BYTES)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", debug_every(3, LOOPS))
 def test_what_is_followed_is_bit_identical(name: str) -> None:
     """Some steps leave the schedule: those that change their mind, and where lengths alternate."""
     make = LOOPS[name]
@@ -143,7 +144,7 @@ class FailingPlacements(Trouble):
         session._engine.fail_placement(0)
 
 
-@pytest.mark.parametrize("share", [0.7, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(0.7, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize(
     ("make", "stride", "num_runs"),
     [
@@ -185,7 +186,7 @@ class Interrupt(Trouble):
             self.handle.remove()
 
 
-@pytest.mark.parametrize("make", [Transformer, Convolutions])
+@pytest.mark.parametrize("make", debug_every(2, [Convolutions, Transformer]))
 def test_an_interrupt_while_a_schedule_is_followed_skips_that_batch(
     make: Callable[[], Loop],
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_resident_set_does_not_grow_over_1000_steps(samples: list[Sample]) -
 # The resident set
 
 
+@pytest.mark.slow
 def test_the_resident_set_is_the_plain_process_without_activations_plus_the_budget() -> None:
     """At its largest: what an allocator gives back afterwards depends on the machine."""
     shape = {"depth": 12, "steps": 1, "every": 1}

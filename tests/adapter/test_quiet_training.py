@@ -14,6 +14,7 @@ from .harness import AMPLE_BYTES, reference, rounded
 from .identity import assert_identical
 from .outcome import Outcome
 from .programs import PROGRAMS
+from .slices import debug_every
 
 KIB = 1024
 pytestmark = pytest.mark.debug_build
@@ -27,7 +28,7 @@ def run_quiet(name: str, budget_bytes: int) -> tuple[Outcome, coop.Stats]:
     return outcome.cloned(), session.stats()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", debug_every(8, PROGRAMS, every=2))
 def test_a_program_that_is_not_recorded_gives_the_same_bits(name: str) -> None:
     expected = reference(PROGRAMS[name])
     outcome, stats = run_quiet(name, AMPLE_BYTES)

@@ -164,6 +164,7 @@ def unpacked(held: bool) -> list[Tensor]:
     return [padded.detach().clone(), lengths.clone()]
 
 
+@pytest.mark.slow_on_debug
 def test_a_packed_sequence_of_many_steps() -> None:
     plain = unpacked(held=False)
     with coop.budget("64MiB"):
@@ -263,6 +264,7 @@ assert len(plain) > 100
 """
 
 
+@pytest.mark.slow_on_debug
 def test_a_profile_is_the_same_and_nothing_is_printed() -> None:
     result = subprocess.run(
         [sys.executable, "-c", PROFILE], capture_output=True, text=True, check=False

@@ -56,6 +56,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_row_for_every_cell(swept: Path) -> None:
     found = rows(swept)
     assert list(found) == KEYS
@@ -85,6 +86,7 @@ def test_a_sweep_has_a_row_for_every_cell(swept: Path) -> None:
     assert searched["us_per_search"] == searched["search_us"] / searched["num_searches"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_a_row_with_its_reason(swept: Path) -> None:
     for name in ("coop", "dtr"):
         row = rows(swept)[f"unet {name} ratio 0.2"]
@@ -114,6 +116,7 @@ def test_the_same_command_decides_the_same(swept: Path, tmp_path: Path) -> None:
     assert counts(again) == counts(swept)
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on(
     swept: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from benchmarks import models
 from benchmarks.models import bert, gpt, spos, treelstm
 from benchmarks.models.__main__ import SMALL_BYTES, saved_storages
 from benchmarks.models.workload import Workload
+from tests.adapter.slices import first, quick_every
 
 NAMES = models.names()
 # A transformer and one of another shape every step.
@@ -172,7 +173,7 @@ def test_spos_path_published_by_its_authors_has_323_million_multiplications() ->
     assert (num_macs, num_parameters) == (322_918_720, 3_558_464)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_every(4, NAMES))
 def test_paper_size_gives_a_loss_on_meta(name: str) -> None:
     workload = models.get(name, "paper", batch_size=2)
     loss = workload.loss(on_meta(workload), workload.make_batch(0, "meta"))
@@ -190,7 +191,7 @@ def test_tiny_size_has_the_structure_and_depth_of_the_paper_size(name: str) -> N
 LIBRARIES = {"tv_resnet50": "torchvision", "hf_gpt2": "transformers", "hf_bert": "transformers"}
 
 
-@pytest.mark.parametrize("name", ["tv_resnet50", "hf_gpt2", "hf_bert", "lstm"])
+@pytest.mark.parametrize("name", first(1, ["lstm", "tv_resnet50", "hf_gpt2", "hf_bert"]))
 def test_networks_of_practice_train_repeat_and_can_be_checkpointed(name: str) -> None:
     if name in LIBRARIES:
         pytest.importorskip(LIBRARIES[name])
@@ -220,6 +221,7 @@ def test_networks_of_practice_have_the_published_number_of_parameters(
     assert models.count_parameters(on_meta(models.get(name, "paper"))) == published
 
 
+@pytest.mark.slow
 def test_a_library_is_imported_when_its_network_is_built() -> None:
     program = (
         "import sys; from benchmarks import models\n"

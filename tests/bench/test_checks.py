@@ -16,6 +16,7 @@ from benchmarks.harness import checks, tables
 from benchmarks.harness.cells import BenchError
 from benchmarks.harness.predict import mean_error
 from benchmarks.harness.results import Results
+from tests.adapter.slices import first
 from tests.checkout import FORGET_INSTALLED, copy_without_extension
 
 BENCHMARKS = Path(command.__file__).parent
@@ -34,6 +35,7 @@ def check(
     return Results.read(out).rows
 
 
+@pytest.mark.slow
 def test_identical_compares_every_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check(
         "identical",
@@ -72,6 +74,7 @@ def test_other_bits_are_an_error(
     assert "OTHER BITS than plain torch: lstm coop reserved 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_full_runs_two_processes_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check("full", tmp_path, monkeypatch, "--rounds", "2", "--cores", "0")
     row = rows["lstm coop pair 1"]
@@ -92,6 +95,7 @@ def test_a_pair_that_does_not_fit_says_which_process(
     assert row["reason"].startswith("the coop process: out of budget: coop: aten::")
 
 
+@pytest.mark.slow
 def test_curve_starts_from_what_checkpointing_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +107,7 @@ def test_curve_starts_from_what_checkpointing_takes(
     assert rows["lstm coop budget 70% of that"]["kind"] == "budget"
 
 
+@pytest.mark.slow
 def test_limits_measures_batches_in_one_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +120,7 @@ def test_limits_measures_batches_in_one_budget(
     assert "no budget on the CPU" in rows["lstm batch 4 plain budget 4 MiB"]["reason"]
 
 
+@pytest.mark.slow
 def test_predict_counts_what_the_engine_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +172,7 @@ def test_every_committed_row_is_in_the_format_that_is_written_down(path: Path) -
 # Without a checkout
 
 
-@pytest.mark.parametrize("name", ["bench", "plot"])
+@pytest.mark.parametrize("name", first(1, ["bench", "plot"]))
 def test_an_installed_package_says_that_it_needs_a_checkout(tmp_path: Path, name: str) -> None:
     copy_without_extension(tmp_path)
     # What the path of this Python has of a checkout is left out.

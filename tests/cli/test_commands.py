@@ -56,6 +56,7 @@ def test_doctor_tests_a_gpu_in_another_process() -> None:
     assert result["num_evictions"] > 0
 
 
+@pytest.mark.slow
 def test_doctor_explains_a_missing_extension(tmp_path: Path) -> None:
     copy_without_extension(tmp_path)
     program = (
@@ -128,6 +129,7 @@ def test_demo_refuses_wrong_input(in_process: InProcess, arguments: list[str], l
     assert in_process("demo", *arguments) == (2, "", f"coop demo: {line}\n")
 
 
+@pytest.mark.slow
 def test_demo_can_be_interrupted(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "coop", "demo"],

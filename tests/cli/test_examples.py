@@ -15,10 +15,10 @@ from tests.command_line import ROOT, Coop
 NAMES = (
     "pretrain_gpt",
     "finetune_lora",
-    "train_vision",
-    "train_diffusion",
-    "train_speech",
-    pytest.param("finetune_trainer", marks=pytest.mark.slow),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("train_vision", "train_diffusion", "train_speech", "finetune_trainer")
+    ),
 )
 
 

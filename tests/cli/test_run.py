@@ -15,6 +15,7 @@ import torch
 
 from coop.machine import memory_bytes
 from coop.sizes import format_bytes
+from tests.adapter.slices import first
 from tests.command_line import Coop, InProcess, environment
 
 # An ordinary training script. It takes 8 MiB without a limit.
@@ -79,6 +80,7 @@ def test_arguments_name_and_path_are_the_scripts_own(
     )
 
 
+@pytest.mark.slow
 def test_a_module_runs_by_name(coop_command: Coop, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
@@ -92,9 +94,9 @@ def test_a_module_runs_by_name(coop_command: Coop, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "code", "last_line"),
     [
-        ("sys.exit(7)", 7, None),
-        ("sys.exit()", 0, None),
         ("sys.exit('not today')", 1, "not today"),
+        pytest.param("sys.exit(7)", 7, None, marks=pytest.mark.slow),
+        pytest.param("sys.exit()", 0, None, marks=pytest.mark.slow),
     ],
 )
 def test_exit_codes_pass_through(
@@ -260,7 +262,7 @@ def test_wrong_input_is_one_line_and_code_2(
 WAITS = TRAIN + "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_ends_it_as_it_ends_the_script(
     script: Script, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -333,6 +335,7 @@ def test_torchrun_starts_workers_that_take_the_budget_from_the_environment(
     assert sorted(ran.stdout.splitlines()) == ["0 6291456", "1 6291456"]
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_any_more_is_one_line(
     coop_command: Coop, script: Script, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_another_process_with_the_same_number_is_not_it(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_live_is_a_line_in_a_terminal_and_the_output_is_above_it(
     script: Script, folder: Path, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_live_is_a_line_in_a_terminal_and_the_output_is_above_it(
     assert "coop: needed" in text
 
 
+@pytest.mark.slow
 def test_live_without_a_terminal_is_lines_of_a_log(coop_command: Coop, script: Script) -> None:
     script(TRAIN)
     ran = coop_command("run", "--budget", "6MiB", "--live", "--quiet", "train.py")

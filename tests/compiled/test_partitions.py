@@ -62,6 +62,7 @@ def test_less_is_saved_where_it_cannot_fit() -> None:
     check("aot_eager", 0.0, {20 * MIB: "0.5", 16 * MIB: "0.25"})
 
 
+@pytest.mark.slow
 def test_random_numbers_are_not_drawn_again() -> None:
     """The partitioner itself would, at 0.25: the gradients would be those of another dropout."""
     check("aot_eager", 0.1, {20 * MIB: "0.5"})

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 import coop
 from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_budgeted, run_plain
@@ -39,6 +40,16 @@ def compiled_afresh() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def sliced() -> list[ParameterSet]:
+    """torch takes seconds to compile some, which are graphs as any other."""
+    return [
+        pytest.param(*p.values, marks=[*p.marks, pytest.mark.slow])
+        if p.values[0] in ("compiled_optimizer", "compiled_backward_pass")
+        else p
+        for p in debug_every(6, ALL, every=2)
+    ]
+
+
 def check(name: str, backend: str) -> None:
     program: CompiledProgram = ALL[name]
     run = functools.partial(program, backend=backend)
@@ -55,7 +66,7 @@ def check(name: str, backend: str) -> None:
         assert stats.num_replays > 0
 
 
-@pytest.mark.parametrize("name", debug_every(4, ALL))
+@pytest.mark.parametrize("name", sliced())
 def test_compiled_by_aot_eager(name: str) -> None:
     check(name, "aot_eager")
 

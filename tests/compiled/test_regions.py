@@ -224,6 +224,7 @@ def test_outside_of_budgets_graphs_are_plain() -> None:
     assert region(lambda given: [given is inputs]).call(inputs) == [True]
 
 
+@pytest.mark.slow
 def test_a_graph_that_was_compiled_before_the_first_budget_runs_inside_one() -> None:
     """Dynamo compiles it again: what it guards includes the thread's dispatch keys."""
     program = """

@@ -55,6 +55,7 @@ def test_decisions_on_networks_of_paper_size_are_the_golden_ones() -> None:
     assert paper() == (GOLDEN / "paper.txt").read_text(), UPDATE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first(2, ["ushape", *(n for n in NAMES if n != "ushape")]))
 def test_the_table_of_overheads_is_the_golden_one(name: str) -> None:
     header, *lines = (GOLDEN / "overheads.txt").read_text().splitlines()

@@ -32,7 +32,7 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
 
 
 @given(entries=st.lists(ENTRIES, max_size=4), position=st.integers(0, 13))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_entries_are_read_or_refused(entries: list[dict[str, Any]], position: int) -> None:
     lines = SEED.decode().splitlines()
     lines[position:position] = [json.dumps(entry) for entry in entries]

@@ -243,7 +243,7 @@ def test_values_and_records_agree_with_the_model() -> None:
     run_state_machine_as_test(
         Values,
         settings=settings(
-            max_examples=400,
+            max_examples=200,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

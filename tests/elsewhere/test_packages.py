@@ -7,7 +7,15 @@ import pytest
 from .packages import PACKAGES
 from .runs import ROWS, check
 
-SLOW = ("transformers_trainer_with_checkpointing_in_bf16", "torchmetrics_alone")
+# Trainer and Lightning are in tests/cli/test_progress.py too.
+SLOW = (
+    "lightning_with_torchmetrics",
+    "transformers_trainer",
+    "transformers_trainer_with_checkpointing_in_bf16",
+    "torchmetrics_alone",
+    "safetensors_saved_and_loaded",
+    "transformers_encoder_by_hand_then_generation",
+)
 NEEDS = ("accelerate", "lightning", "safetensors", "torchmetrics", "transformers")
 
 

@@ -16,6 +16,17 @@ from .sequences import SEQUENCES
 PROGRAMS = SEQUENCES | IMAGES_AND_GAMES | DIFFERENTIATION | KINDS_OF_TENSORS | AROUND_THE_LOOP
 # In tests/adapter and tests/compiled there is much the same, or it is one of several of a kind.
 SLOW = (
+    "a_profiled_loop",
+    "a_scripted_module",
+    "a_traced_module",
+    "fourier_layers_with_complex_weights",
+    "graph_network_over_a_sparse_matrix",
+    "hidden_matrices_by_muon_the_rest_by_adamw",
+    "learning_to_learn",
+    "selective_checkpointing",
+    "sparse_embedding_gradients",
+    "speech_with_the_ctc_loss",
+    "style_transfer_with_lbfgs",
     "a_run_that_is_saved_and_resumed",
     "activations_saved_on_the_cpu",
     "adversarial_training_with_a_gradient_penalty",
@@ -32,6 +43,8 @@ SLOW = (
     "moving_average_model_with_batch_norm",
     "normalized_and_orthogonal_weights",
     "packed_sequences_of_many_steps",
+    "quantization_aware_training",
+    "sequences_as_a_jagged_tensor",
     "policy_gradient_with_distributions",
     "predictions_collected_as_arrays",
     "truncated_backpropagation_through_time",

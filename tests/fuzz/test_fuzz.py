@@ -12,7 +12,7 @@ from tests.adapter.slices import first
 from .check import check, difference, run_inside, run_plain
 from .program import Program, random_program, random_trials, repeated_trial, shrink
 
-NUM_SEEDS, NUM_QUICK_SEEDS = 60, 16
+NUM_SEEDS, NUM_QUICK_SEEDS = 60, 6
 
 pytestmark = pytest.mark.debug_build
 
@@ -34,6 +34,7 @@ def test_a_random_program_is_the_same_bits_or_does_not_fit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", first(1, [1, 0, 2, 3, 4]))
+@pytest.mark.slow_on_debug
 def test_a_random_program_whose_steps_repeat_is_the_same_bits_while_it_is_foreseen(
     part: int,
 ) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("expecttest", reason="torch's databases import it")
 from .cases import OPERATORS, Case, cases
 from .verdict import judge
 
-# Every fourteenth operator (every seventh, with the slow ones), and those with something special
+# Every 28th operator (every seventh, with the slow ones), and those with something special
 # about them, or a kernel of their own.
 SPECIAL = (
     "_native_batch_norm_legit",
@@ -55,7 +55,8 @@ SPECIAL = (
     "to_sparse",
     "zero_",
 )
-QUICK = {*sorted(OPERATORS)[::14], *SPECIAL}
+# Its samples take four seconds.
+QUICK = {*sorted(OPERATORS)[::28], *SPECIAL} - {"sparse.sampled_addmm"}
 SLICE = sorted({*sorted(OPERATORS)[::7], *(name for name in SPECIAL if name in OPERATORS)})
 MODULES = (
     "nn.BatchNorm2d",
@@ -65,7 +66,7 @@ MODULES = (
     "nn.GRUCell",
     "nn.LayerNorm",
 )
-MAX_CASES = 30  # of one operator
+MAX_CASES = 12  # of one operator
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,6 @@ SOME = ("cnn_with_batch_norm_and_inplace_relu", "adamw_foreach", "mixture_of_exp
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "policy"), covering_pairs(SOME, POLICIES))
+@pytest.mark.parametrize(("name", "policy"), covering_pairs(SOME, POLICIES, every=3))
 def test_the_simulator_decides_as_the_engine_does(name: str, policy: str) -> None:
     assert differences(name, (policy,)) == []

@@ -359,6 +359,7 @@ def test_a_module_is_planned(in_process: InProcess, files: Callable[[str], Path]
     assert (code, json.loads(out)["num_steps"]) == (0, 2)
 
 
+@pytest.mark.slow
 def test_out_of_budget_recommends_a_plan_that_works(
     coop_command: Coop, files: Callable[[str], Path]
 ) -> None:

@@ -187,6 +187,7 @@ def test_out_of_budget_is_told_in_the_report(page: Page, tmp_path: Path, screens
     page.screenshot(screenshots / "failed.png")
 
 
+@pytest.mark.slow
 def test_200000_blocks_are_below_25_mb_and_pan_at_an_interactive_rate(
     page: Page, tmp_path: Path, screenshots: Path
 ) -> None:
