@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "adapter/call/gradients.h"
 #include "adapter/call/operands.h"
 #include "core/engine/operation.h"
 
@@ -16,7 +17,8 @@ struct Call {
   Operation operation;            // what the core has locked for it, and what it writes
   const char* refusal = nullptr;  // why it gets no recipe; null: nothing is against one
   Side side = Side::kRight;
-  std::vector<Storage*> fresh;  // what it made, in the order of its results
+  const Backward* backward = nullptr;  // null: nobody has looked yet
+  std::vector<Storage*> fresh;         // what it made, in the order of its results
   // The result that shows each of them; null: it is not understood.
   std::vector<const c10::TensorImpl*> results;
   std::vector<Value*> inputs;  // what its recipe reads

@@ -81,7 +81,8 @@ FrozenCall* freeze(Engine& engine, Call& call, const c10::OperatorHandle& op,
   frozen->flags = engine.flags().current(call.info->products, engine.memory().device().is_cuda());
   frozen->rng = std::move(rng);
   frozen->side = call.side;
-  frozen->in_backward = torch::autograd::get_current_node() != nullptr;
+  frozen->in_backward =
+      call.backward != nullptr ? call.backward->is_running : look_at_backward().is_running;
   frozen->num_fresh = static_cast<uint32_t>(call.fresh.size());
   freeze_tensors(engine, call, frozen);
   invocation.freeze(&frozen->arguments);

@@ -10,14 +10,14 @@
 
 namespace coop {
 
-at::Tensor accumulating_leaf() {
+Backward look_at_backward() {
   using torch::autograd::AccumulateGrad;
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) return {};
   // Nothing derives from it, so that there is no need for a dynamic_cast.
   const torch::autograd::Node& running = *node;
-  if (typeid(running) != typeid(AccumulateGrad)) return {};
-  return static_cast<const AccumulateGrad&>(running).variable;
+  if (typeid(running) != typeid(AccumulateGrad)) return {true, {}};
+  return {true, static_cast<const AccumulateGrad&>(running).variable};
 }
 
 void make_gradient_root(Engine& engine, const at::Tensor& leaf, const Invocation& invocation) {

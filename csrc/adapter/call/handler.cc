@@ -41,23 +41,25 @@ void run_on_storages(Engine& engine, const OpInfo& info, c10::DispatchKeySet key
 
 void intercept(Engine& engine, const OpInfo& info, const c10::OperatorHandle& op,
                c10::DispatchKeySet keys, Invocation& invocation) {
-  const at::Tensor leaf = info.accumulates ? accumulating_leaf() : at::Tensor();
+  std::optional<Backward> backward;
+  if (info.accumulates) backward = look_at_backward();
   const uint16_t source = engine.records_sources() ? current_source() : 0;
   if (!info.passes_through) {
-    Handler(engine, info, source, op, keys, invocation).run();
+    Handler(engine, info, source, op, keys, invocation, backward ? &*backward : nullptr).run();
   } else if (info.takes_storages) {
     run_on_storages(engine, info, keys, invocation);
   } else {
     invocation.run(keys);
   }
-  if (leaf.defined()) make_gradient_root(engine, leaf, invocation);
+  if (backward && backward->leaf.defined()) make_gradient_root(engine, backward->leaf, invocation);
 }
 
 Handler::Handler(Engine& engine, const OpInfo& info, uint16_t source, const c10::OperatorHandle& op,
-                 c10::DispatchKeySet keys, Invocation& invocation)
+                 c10::DispatchKeySet keys, Invocation& invocation, const Backward* backward)
     : engine_(engine), op_(op), keys_(keys), invocation_(invocation), call_(*lease_) {
   call_.info = &info;
   call_.source = source;
+  call_.backward = backward;
 }
 
 Handler::~Handler() {
@@ -114,17 +116,18 @@ void Handler::run_operator() {
   if (call_.info->seeded && !call_.operands.fake) capture_generator(&draws);
   repeatable_ = is_repeatable();
   const bool measures = call_.info->region_flops < 0;
-  const int64_t failures = running().failed_allocations;
+  Running& thread = running();
+  const int64_t failures = thread.failed_allocations;
   try {
     const c10::impl::ExcludeDispatchKeyGuard nested(kOurKey);
-    const RunScope scope(call_.side, repeatable_);
+    const RunScope scope(thread, call_.side, repeatable_);
     const int64_t begin_ns = measures ? now_ns() : 0;
     invocation_.run(keys_);
     if (rng_.is_set()) rng_.ran();
     if (call_.info->region) drop_unused_generator();
     if (measures) measured_ = static_cast<Cost>(now_ns() - begin_ns);
     state_ = State::kRan;
-    if (went_another_way(failures)) {
+    if (went_another_way(thread, failures)) {
       repeatable_ = false;  // it may go that way at once, and not be seen
       invocation_.reset();
       throw BudgetExceeded(OutOfBudget(last_shortage()));

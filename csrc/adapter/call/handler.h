@@ -26,7 +26,7 @@ void intercept(Engine& engine, const OpInfo& info, const c10::OperatorHandle& op
 class Handler {
  public:
   Handler(Engine& engine, const OpInfo& info, uint16_t source, const c10::OperatorHandle& op,
-          c10::DispatchKeySet keys, Invocation& invocation);
+          c10::DispatchKeySet keys, Invocation& invocation, const Backward* backward);
   ~Handler();
   Handler(const Handler&) = delete;
   Handler& operator=(const Handler&) = delete;

@@ -72,7 +72,7 @@ void Replay::run() {
   const c10::Device device = engine_.memory().device();
   std::optional<MainStreamScope> stream;
   if (device.is_cuda()) stream.emplace(device);
-  const RunScope scope(recipe_.side, /*repeatable=*/true, /*replaying=*/true);
+  const RunScope scope(running(), recipe_.side, /*repeatable=*/true, /*replaying=*/true);
   const Recorder::PauseScope unrecorded;
   const UnprofiledScope unprofiled;
   try {
@@ -174,7 +174,7 @@ void Replay::run_unlocked(const Flags& live) {
   }
   const int64_t failures = running().failed_allocations;
   recipe_.op.redispatchBoxed(recipe_.keys, &stack);
-  if (went_another_way(failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
+  if (went_another_way(running(), failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
   TORCH_CHECK(!recipe_.rng.is_set() || recipe_.rng.is_as_before(drawn_from),
               "coop: results of " + recipe_.info->name +
                   " are needed again, but they cannot be made again: a thread outside of the "

@@ -14,8 +14,8 @@ Shortage& last_shortage() {
   return shortage;
 }
 
-bool went_another_way(int64_t failures) {
-  return running().failed_allocations != failures && !at::globalContext().benchmarkCuDNN();
+bool went_another_way(const Running& thread, int64_t failures) {
+  return thread.failed_allocations != failures && !at::globalContext().benchmarkCuDNN();
 }
 
 }  // namespace coop

@@ -27,6 +27,7 @@ struct Running {
   // What operators make is held too (above.h); null: it is not.
   Loans* hold = nullptr;
 };
+// This thread's. Each call is one of the loader's: hold the reference for what belongs together.
 Running& running();
 // Of the last allocation that failed.
 Shortage& last_shortage();
@@ -35,8 +36,8 @@ Shortage& last_shortage();
 // when one does not fit.
 class RunScope {
  public:
-  RunScope(Side side, bool repeatable, bool replaying = false)
-      : running_(running()),
+  RunScope(Running& thread, Side side, bool repeatable, bool replaying = false)
+      : running_(thread),
         side_(running_.side),
         repeatable_(running_.repeatable),
         replaying_(running_.replaying),
@@ -67,6 +68,6 @@ class RunScope {
 
 // An allocation failed and the operator went on with something else: its results need not be the
 // same bits. Where cuDNN's benchmark mode chooses by trying, they never are.
-bool went_another_way(int64_t failures);
+bool went_another_way(const Running& thread, int64_t failures);
 
 }  // namespace coop

@@ -33,7 +33,7 @@ void SavedContent::save(Host& host, const Value& value) {
 void SavedContent::replay(Host& host, Storage** made) {
   Engine& engine = TorchHost::engine_of(host);
   attend(engine);
-  const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
+  const RunScope scope(running(), Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
   const Bytes bytes = outputs[0]->bytes;
   made[0] = engine.core().allocate(bytes, Side::kLeft);
   const Storages& storages = engine.storages();

@@ -127,7 +127,7 @@ class RegionInvocation final : public Invocation {
       add_results(results, &tensors_);
     } catch (const py::error_already_set&) {
       // An allocation that did not fit has come through Python.
-      if (went_another_way(failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
+      if (went_another_way(running(), failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
       throw;
     }
   }
@@ -210,7 +210,7 @@ void run_again(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stac
     try {
       add_results(region->run(list), &tensors);
     } catch (py::error_already_set& error) {
-      if (went_another_way(failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
+      if (went_another_way(running(), failures)) throw BudgetExceeded(OutOfBudget(last_shortage()));
       // Whoever asked for the replay may not be Python's.
       error.restore();
       python_error exception;
