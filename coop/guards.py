@@ -149,12 +149,12 @@ class MemoryPatch:
             self._patches.replace(owner, name, wrap)
         for owner, name in _HIDDEN:
             self._patches.hide(owner, name)
-        _C.show_inputs(torch._C._autograd._profiler_enabled())
+        _C.set_profiling(torch._C._autograd._profiler_enabled())
 
     def leave(self) -> None:
         """The budget ends. Can be interrupted anywhere, and called again."""
         self._engine_of = None
-        _C.show_inputs(False)
+        _C.set_profiling(False)
         self._patches.undo()
 
     def _wrappers(self) -> Iterator[tuple[Any, str, Wrapper]]:
@@ -301,17 +301,17 @@ def _who_asks() -> str:
     return f"its address was taken by {module.partition('.')[0]}"
 
 
-def _profiling(show: bool) -> Wrapper:
+def _profiling(starts: bool) -> Wrapper:
     """The function, which starts or ends a profile of operators and their arguments."""
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            if show:
-                _C.show_inputs(True)  # before the profiler's own
+            if starts:
+                _C.set_profiling(True)  # before the profiler's own
             result = method(*args, **kwargs)
-            if not show:
-                _C.show_inputs(False)
+            if not starts:
+                _C.set_profiling(False)
             return result
 
         return guarded

@@ -195,7 +195,7 @@ void bind_engine(py::module_& m) {
   m.def("set_slow_step_warning", [](py::object warn) { g_warn_slow = warn.release().ptr(); });
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
-  m.def("show_inputs", &show_inputs);
+  m.def("set_profiling", &set_profiling);
   m.def("call_seen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
     return call(f, args, kwargs, /*seen=*/true);
   });

@@ -49,14 +49,15 @@ thread_local int num_unprofiled = 0;
 UnprofiledScope::UnprofiledScope() { ++num_unprofiled; }
 UnprofiledScope::~UnprofiledScope() { --num_unprofiled; }
 
-bool is_memory_profiled() { return c10::memoryProfilingEnabled() && num_unprofiled == 0; }
+bool wants_memory() { return c10::memoryProfilingEnabled() && num_unprofiled == 0; }
 
-void show_inputs(bool show) {
+void set_profiling(bool profiling) {
   static std::mutex mutex;
   static at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
   const std::lock_guard<std::mutex> guard(mutex);
-  if (show == (handle != at::INVALID_CALLBACK_HANDLE)) return;
-  if (show) {
+  if (profiling == (handle != at::INVALID_CALLBACK_HANDLE)) return;
+  is_profiling.store(profiling, std::memory_order_relaxed);
+  if (profiling) {
     // Of all threads: these are called before those that a profiler adds to a thread.
     handle = at::addGlobalCallback(at::RecordFunctionCallback(&bring_back).needsInputs(true));
   } else {

@@ -3,12 +3,16 @@
 
 #include <ATen/record_function.h>
 
+#include <atomic>
+
 #include "core/types.h"
 
 namespace coop {
 
-// Whether what is evicted is brought back before a profiler looks at an operator's arguments.
-void show_inputs(bool show);
+// A profiler runs: what is evicted is brought back before it looks at an operator's arguments, and
+// it is asked whether it wants to know of memory.
+void set_profiling(bool profiling);
+inline std::atomic<bool> is_profiling{false};
 
 // A replay is no operator of the program's, and what it allocates is not either.
 class UnprofiledScope {
@@ -23,6 +27,9 @@ class UnprofiledScope {
 };
 
 // Whether a profiler of this thread wants to know what the program allocates and frees.
-bool is_memory_profiled();
+bool wants_memory();
+inline bool is_memory_profiled() {
+  return is_profiling.load(std::memory_order_relaxed) && wants_memory();
+}
 
 }  // namespace coop
