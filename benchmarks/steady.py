@@ -34,7 +34,7 @@ from benchmarks import models
 from benchmarks.models import Workload
 from benchmarks.zoo.networks import NETWORKS
 
-# Steps after which a schedule is followed, with a few to spare.
+# Steps after which a schedule is followed, and a few more.
 WARM_UP = 8
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -37,7 +37,7 @@ _READS: tuple[tuple[Any, str], ...] = (
     (torch._C.PyTorchFileWriter, "write_record"),
 )
 # Write the bytes, or replace the memory that holds them: whatever would be recomputed from them is
-# settled first (Rule 6).
+# protected first (Rule 6).
 _WRITES: tuple[tuple[Any, str], ...] = (
     (torch.UntypedStorage, "resize_"),
     (torch.UntypedStorage, "_byteswap"),

@@ -19,7 +19,10 @@ from coop.recording import Recording
 from coop.report.steps import group_steps
 from coop.report.timeline import Timeline, make_timeline
 
-__all__ = ["save_report"]
+__all__ = ["SCRIPTS", "save_report"]
+
+# One script in the page: what is shared, drawing, moving and hovering, the rest of the page.
+SCRIPTS = ("page.data.js", "page.draw.js", "page.move.js", "page.tables.js")
 
 
 def save_report(recording: Recording, path: str | Path, title: str = "") -> None:
@@ -57,7 +60,7 @@ def render(recording: Recording, title: str = "") -> str:
     parts = {
         "TITLE": html.escape(title or "coop"),
         "STYLE": (page / "page.css").read_text(),
-        "SCRIPT": (page / "page.js").read_text(),
+        "SCRIPT": "\n".join((page / name).read_text() for name in SCRIPTS),
         # `<` would end the element that holds the text.
         "FACTS": json.dumps(facts).replace("<", "\\u003c"),
         "COLUMNS": base64.b64encode(zlib.compress(columns, 6)).decode(),

@@ -16,7 +16,7 @@ from coop.sizes import format_bytes
 
 __all__ = ["save_still"]
 
-# The colours of page.js.
+# The colours of page.data.js.
 COLORS = {
     BlockClass.ROOT: (91, 107, 140),
     BlockClass.EXPENSIVE: (222, 132, 45),

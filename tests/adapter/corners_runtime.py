@@ -131,7 +131,7 @@ def a_second_thread_computing_meanwhile(seed: int) -> Outcome:
     return collect(losses, modules=[model], other_losses=other_losses)
 
 
-# Errors in the middle of a step
+# Errors within a step
 
 
 class Stop(Exception):
@@ -139,7 +139,7 @@ class Stop(Exception):
 
 
 def interrupted(seed: int, error: BaseException, *, in_backward: bool) -> Outcome:
-    """The second of four steps is broken off in the middle; training goes on as if it were not."""
+    """The second of four steps is broken off; training goes on as if it were not."""
     torch.manual_seed(seed)
     model = models.mlp(depth=6)
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)

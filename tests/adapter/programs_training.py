@@ -194,7 +194,7 @@ def bf16_autocast_cnn(seed: int) -> Outcome:
     return collect(losses, modules=[model])
 
 
-# Copies of the model in the middle of a run
+# Copies of the model during a run
 
 
 @PROGRAMS

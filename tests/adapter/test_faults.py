@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of things leaves everything as it was, and training goes on."""
+"""What goes wrong leaves everything as it was, and training goes on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A chain in a budget in which its backward pass recomputes for minutes; run by test_slow_steps.py.
 
 The whole backward pass is one call of Python's, so only the engine can look for signals meanwhile.
-It prints a line when it is in the middle of that, and others after it was interrupted.
+It prints a line while it does that, and others after it was interrupted.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 
 import coop
 from coop.recording import Failure, Recording
-from coop.report.html import render, save_report
+from coop.report.html import SCRIPTS, render, save_report
 from coop.report.snapshot import save_snapshot
 from tests.command_line import ROOT
 from tests.report.chromium import EXECUTABLE, Page
@@ -86,7 +86,7 @@ def test_no_name_adds_an_element_to_a_report(recording: Recording, hostile: Reco
 
 
 def test_the_page_makes_text_and_never_markup_of_what_it_shows() -> None:
-    script = (ROOT / "coop" / "report" / "page.js").read_text()
+    script = "".join((ROOT / "coop" / "report" / name).read_text() for name in SCRIPTS)
     markup = "innerHTML outerHTML insertAdjacentHTML document.write createContextualFragment"
     for word in (*markup.split(), "eval(", "new Function", "fetch(", "XMLHttpRequest"):
         assert word not in script

@@ -17,7 +17,7 @@ from tests.adapter.harness import (
     try_budget,
 )
 
-from .programs import EVICTING, OTHERS
+from .compiled_programs import EVICTING, OTHERS
 
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 KIB = 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,20 +13,10 @@ import coop
 from tests.adapter.harness import AMPLE_BYTES, assert_identical, run_budgeted, run_plain
 from tests.adapter.outcome import Outcome
 
-from .programs import Block, train
+from .compiled_programs import Block, train
 
 ROWS = 2048
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def compiled_afresh() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-    torch.set_num_threads(threads)
 
 
 def whole(seed: int, backend: str, dropout: float, depth: int = 4) -> Outcome:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import pytest
-import torch
 from _pytest.mark import ParameterSet
 
-import coop
 from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_budgeted, run_plain
 from tests.adapter.slices import debug_every
 
-from .programs import EVICTING, OTHERS, CompiledProgram
+from .compiled_programs import EVICTING, OTHERS, CompiledProgram
 
 ALL = {**EVICTING, **OTHERS}
 # Of the peak with room for everything. A graph is as large as it is: where few of them are most
@@ -26,18 +23,6 @@ SHARES = {
     "compiled_backward_pass": 1.2,
     "compiled_optimizer": 0.7,
 }
-
-
-@pytest.fixture(autouse=True)
-def compiled_afresh() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with coop.budget("1 MiB", device="cpu"):
-        pass  # what is compiled from now on is seen
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-    torch.set_num_threads(threads)
 
 
 def sliced() -> list[ParameterSet]:

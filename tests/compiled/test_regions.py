@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,6 @@ pytestmark = pytest.mark.debug_build
 
 ROWS, WIDTH = 256, 64
 KIB = 1024
-
-
-@pytest.fixture(autouse=True)
-def compiled_afresh() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-    torch.set_num_threads(threads)
 
 
 def layer(x: Tensor, weight: Tensor) -> Tensor:

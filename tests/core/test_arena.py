@@ -157,7 +157,7 @@ def test_the_window_is_the_cheapest_of_all_windows(
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
 def test_what_a_search_finds_besides(seed: int) -> None:
-    """In a large map: windows that do not overlap, dearer than the one found, the cheapest last."""
+    """In a large map: windows apart from each other that cost more, the cheapest last."""
     random = Random(seed)
     arena = _C.TestArena(8000 * ALIGNMENT, ALIGNMENT)
     clock = 1000.0
@@ -174,8 +174,8 @@ def test_what_a_search_finds_besides(seed: int) -> None:
     assert len(others) <= 64
     if not others:
         assert found is not None
-        for begin, end, dearer in shortest_windows(arena, num_bytes, clock):
-            assert (begin < found[1] and end > found[0]) or dearer > 16 * found[2]
+        for begin, end, cost in shortest_windows(arena, num_bytes, clock):
+            assert (begin < found[1] and end > found[0]) or cost > 16 * found[2]
         return
     windows = sorted([found, *others])
     assert all(first[1] <= second[0] for first, second in pairwise(windows))

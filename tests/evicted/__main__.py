@@ -1,6 +1,6 @@
 """All calls: `make test-evicted-arguments`. Writes docs/evicted-arguments.md.
 
-It goes on where it was stopped, if the sources are still the same (tests/survey.py). With names as
+It goes on where it was stopped, if the sources are still the same (tests/surveys.py). With names as
 arguments (`module:nn.Linear`) only those are run and nothing is written.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 import torch
 
 from tests.build_id import build_id
-from tests.survey import ROOT, Entry, answer_names, parser_of, run_survey
+from tests.surveys import ROOT, Entry, answer_names, parser_of, run_survey
 
 from .calls import calls, names
 from .compare import FINDINGS, judge

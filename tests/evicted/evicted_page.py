@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from tests.survey import Entry
+from tests.surveys import Entry
 
 HEAD = """# Evicted arguments
 

@@ -1,6 +1,6 @@
 """The whole operator database: `make test-operators`. Writes docs/operators.md.
 
-It goes on where it was stopped, if the sources are still the same (tests/survey.py). With names as
+It goes on where it was stopped, if the sources are still the same (tests/surveys.py). With names as
 arguments only those operators are run and nothing is written.
 """
 
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.survey import ROOT, Entry, answer_names, parser_of, run_survey
+from tests.surveys import ROOT, Entry, answer_names, parser_of, run_survey
 
 PAGE = ROOT / "docs" / "operators.md"
 SLOW_SECONDS = 120  # for all samples of an operator; what is left is counted and reported

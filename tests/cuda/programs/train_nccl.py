@@ -29,7 +29,7 @@ ROWS = 4096
 
 
 class Block(nn.Module):
-    """A residual block with a norm and an activation in the middle."""
+    """A residual block of a norm, an activation and two products."""
 
     def __init__(self) -> None:
         super().__init__()

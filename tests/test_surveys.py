@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.survey import Entry, State, parsed_shard, run_survey
+from tests.surveys import Entry, State, parsed_shard, run_survey
 
 
 def entry(name: str) -> Entry:

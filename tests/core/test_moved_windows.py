@@ -1,4 +1,4 @@
-"""A window moves what is dear instead of evicting it (decision 0004, 8)."""
+"""A window moves what is expensive instead of evicting it (decision 0004, 8)."""
 
 import pytest
 
@@ -9,11 +9,11 @@ pytestmark = pytest.mark.debug_build
 CHEAP, EXPENSIVE, CHEAP_TOO, KEPT, LARGE = 1, 2, 3, 4, 5
 
 
-def crowded(dear_cost: int, policy: str = "coop") -> Driver:
-    """Four values fill the budget: 512 bytes in one piece are there only with the dear one."""
+def crowded(expensive_cost: int, policy: str = "coop") -> Driver:
+    """Four values fill the budget: 512 bytes in one piece are there only with the expensive one."""
     core = Driver(1024, policy=policy)
     core.op([], [(CHEAP, 256)], cost=100)
-    core.op([], [(EXPENSIVE, 256)], cost=dear_cost)
+    core.op([], [(EXPENSIVE, 256)], cost=expensive_cost)
     core.op([], [(CHEAP_TOO, 256)], cost=100)
     core.op([], [(KEPT, 256)], cost=100)
     core.keep(KEPT)
@@ -21,8 +21,8 @@ def crowded(dear_cost: int, policy: str = "coop") -> Driver:
     return core
 
 
-def test_what_is_dear_is_moved_out_of_the_way() -> None:
-    core = crowded(dear_cost=100_000)
+def test_what_is_expensive_is_moved_out_of_the_way() -> None:
+    core = crowded(expensive_cost=100_000)
     cookie = core.simulator.cookie(EXPENSIVE)
     assert core.op([], [(LARGE, 512)])
     assert core.simulator.is_resident(EXPENSIVE)
@@ -35,7 +35,7 @@ def test_what_is_dear_is_moved_out_of_the_way() -> None:
 
 def test_what_is_soon_made_again_is_evicted() -> None:
     # A launch and two passes over 256 bytes take 300 here.
-    core = crowded(dear_cost=300)
+    core = crowded(expensive_cost=300)
     assert core.op([], [(LARGE, 512)])
     stats = core.simulator.stats()
     assert (stats["num_evictions"], stats["moved_bytes"]) == (2, 0)
