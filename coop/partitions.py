@@ -136,6 +136,8 @@ def _storage_bytes(values: Iterable[Any], device: str) -> int:
     for value in values:
         for tensor in value if isinstance(value, tuple | list) else (value,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == device:
+                if not torch._C._has_storage(tensor):
+                    continue  # a level of vmap's, inside of a higher-order operator
                 storage = tensor.untyped_storage()
                 size = storage.nbytes()
                 # Sizes that are not known count as nothing: the graph is left as it is.

@@ -43,6 +43,7 @@ class _State(threading.local):
     """What this thread is about to compile, or to run."""
 
     forward: GraphCost = _UNKNOWN  # of the graph that was compiled last
+    is_wrapped: bool = False  # its forward is a region already, inside of what unwraps tensors
     backward: Any = None  # the autograd function whose backward graph is about to run
 
 
@@ -110,6 +111,7 @@ class RegionsPatch:
 
     def _replace_wrappers(self, module: ModuleType) -> None:
         patches = Patches()
+        patches.replace(module.AOTDispatchSubclassWrapper, "post_compile", self._unwrapping)
         patches.replace(module.RuntimeWrapper, "post_compile", self._wrapping)
         patches.replace(module, "call_func_at_runtime_with_args", self._calling)
 
@@ -129,22 +131,39 @@ class RegionsPatch:
         def post_compile(
             wrapper: Any, compiled: Any, aot_config: Any, *, runtime_metadata: Any
         ) -> Any:
-            cost, self._state.forward = self._state.forward, _UNKNOWN
             name = _name_of(aot_config)
+            is_wrapped, self._state.is_wrapped = self._state.is_wrapped, False
             if not wrapper.trace_joint:
-                compiled = self._make_forward(compiled, name, runtime_metadata, cost)
+                if not is_wrapped:
+                    compiled = self._make_forward(compiled, name, runtime_metadata)
             else:
                 # The function looks its callables up when it is run.
                 function = compiled.__self__
                 if runtime_metadata.bw_donated_idxs is None:
                     runtime_metadata.bw_donated_idxs = []  # as torch asks when it is run
-                function.compiled_fw = self._make_forward(
-                    function.compiled_fw, name, runtime_metadata, cost
-                )
+                if not is_wrapped:
+                    function.compiled_fw = self._make_forward(
+                        function.compiled_fw, name, runtime_metadata
+                    )
                 function._coop_name = name
                 function._backward_impl = staticmethod(
                     self._announcing(function, function._backward_impl)
                 )
+            return method(wrapper, compiled, aot_config, runtime_metadata=runtime_metadata)
+
+        return post_compile
+
+    def _unwrapping(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """`AOTDispatchSubclassWrapper.post_compile`: a graph gets what tensors of a class hold."""
+
+        @functools.wraps(method)
+        def post_compile(
+            wrapper: Any, compiled: Any, aot_config: Any, *, runtime_metadata: Any
+        ) -> Any:
+            metadata = getattr(wrapper.maybe_subclass_meta, "fw_metadata", None)
+            self._state.is_wrapped = metadata is not None
+            if metadata is not None:
+                compiled = self._make_forward(compiled, _name_of(aot_config), metadata)
             return method(wrapper, compiled, aot_config, runtime_metadata=runtime_metadata)
 
         return post_compile
@@ -207,7 +226,8 @@ class RegionsPatch:
 
         return compile_graph
 
-    def _make_forward(self, compiled: Any, name: str, metadata: Any, cost: GraphCost) -> Any:
+    def _make_forward(self, compiled: Any, name: str, metadata: Any) -> Any:
+        cost, self._state.forward = self._state.forward, _UNKNOWN
         written = [
             i
             for i, info in enumerate(metadata.input_info)

@@ -23,6 +23,7 @@ from coop.distributed import DistributedPatch
 from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow_step
 from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
+from coop.higher_order import HigherOrderPatch
 from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
@@ -49,6 +50,7 @@ class Runtime:
             self.memory,
             self.threads,
             DistributedPatch(),
+            HigherOrderPatch(),
             RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
         )
         self._engine_without_session: _C.Engine | None = None

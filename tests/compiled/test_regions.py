@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._ordered_set import OrderedSet
 
 import coop
@@ -167,14 +169,76 @@ def test_numbers_and_none_are_inputs_too() -> None:
     assert seen == [[100, None, 0.5, None, True]] * 2
 
 
+def test_a_generator_among_the_inputs_is_as_it_was() -> None:
+    """What draws its numbers again in the backward graph is given generators of its own."""
+
+    def noisy(args: list[Any]) -> list[Tensor]:
+        x, generator = args
+        return [x + torch.randn(x.shape, generator=generator)]
+
+    generator, step = torch.Generator(), region(noisy)
+    generator.manual_seed(1)
+    with coop.budget("64 MiB", device="cpu", quiet_after=None) as session:
+        x = torch.randn(ROWS, WIDTH)
+        results = [step.call([x, generator])[0] for _ in range(3)]
+        state = generator.get_state()
+        expected = [r.clone() for r in results]
+        for _ in range(2):
+            assert all(coop.evict(r) for r in results)
+            assert all(torch.equal(r, e) for r, e in zip(results, expected, strict=True))
+        assert session.stats().num_replays == 6
+        assert torch.equal(generator.get_state(), state)
+    generator.manual_seed(1)
+    assert torch.equal(expected[0], x + torch.randn(x.shape, generator=generator))
+
+
+def test_a_graph_that_is_tried_again_draws_the_same_numbers() -> None:
+    def noisy(args: list[Any]) -> list[Tensor]:
+        x, generator = args
+        y = torch.randn(x.shape, generator=generator)
+        return [torch.cat([y] * 6) + x.sum()]
+
+    drawn = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(1))
+    with coop.budget(900 * KIB, device="cpu", quiet_after=None, small_bytes=0) as session:
+        generator, step = torch.Generator().manual_seed(1), region(noisy)
+        zeros = torch.zeros(ROWS, WIDTH)
+        held = [zeros + i for i in range(9)]
+        del held[1::2]  # room enough, in pieces
+        (y,) = step.call([zeros, generator])
+        assert session.stats().num_retries > 0
+        assert torch.equal(y[-ROWS:], drawn)
+
+
+def test_tensors_of_a_class_come_apart_before_the_graph() -> None:
+    weight = TwoTensor(torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH))
+
+    def run(step: Any) -> list[Tensor]:
+        w = weight.detach().requires_grad_()
+        y = step(inputs, w)
+        (gradient,) = torch.autograd.grad(y, w, TwoTensor(ones, ones * 2))
+        return [y.a, y.b, gradient.a, gradient.b]
+
+    inputs, ones = torch.randn(ROWS, WIDTH), torch.ones(ROWS, WIDTH)
+    expected = run(layer)
+    step = compiled()
+    with (
+        warnings.catch_warnings(action="error", category=UserWarning),
+        coop.budget("64 MiB", device="cpu", quiet_after=None) as session,
+    ):
+        results = run(step)
+        for result, e in zip(results, expected, strict=True):
+            assert coop.evict(result)
+            assert torch.equal(result, e)
+        assert session.stats().num_replays > 0
+
+
 def test_an_input_that_cannot_be_frozen_is_said_once_and_results_stay() -> None:
-    generator = torch.Generator()
     step = region(lambda args: [args[0] + 1])
     with coop.budget("64 MiB", device="cpu", quiet_after=None):
         x = torch.randn(ROWS, WIDTH)
         with pytest.warns(UserWarning, match="compiled::by_hand uses stays in memory"):
-            (y,) = step.call([x, generator])
-        (z,) = step.call([x, generator])
+            (y,) = step.call([x, "text"])
+        (z,) = step.call([x, "text"])
         assert torch.equal(y, z)
 
 

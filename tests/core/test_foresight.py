@@ -105,6 +105,51 @@ def test_from_the_first_operator_that_differs_on_the_policy_decides() -> None:
     assert stats["num_followed"] >= 2
 
 
+class Blocks(Residual):
+    """A block is one operator, as a compiled graph is: one replay makes all that it saves."""
+
+    def block(self, inputs: list[int], *sizes: int, backward: bool) -> list[int]:
+        outputs = list(range(self.storages + 1, self.storages + 1 + len(sizes)))
+        self.storages += len(sizes)
+        self.trace.add_operator(
+            op=len(inputs), cost=1000.0, left=False, replayable=True, inputs=inputs,
+            outputs=outputs, output_bytes=[mib * MIB for mib in sizes], writes=[], overwrites=[],
+            memory=[], line=0, backward=backward,
+        )  # fmt: skip
+        return outputs
+
+    def step(self, depth: int = DEPTH) -> None:
+        stream, saved = self.operator([], 1), []
+        for _ in range(depth):
+            following, *others = self.block([stream], 1, 3, 1, 2, backward=False)
+            saved.append([stream, *others])
+            stream = following
+        (gradient,) = self.block([stream], 1, backward=True)
+        self.add("free", stream)
+        for inputs in reversed(saved):
+            (following,) = self.block([gradient, *inputs], 1, backward=True)
+            for storage in (gradient, *inputs):
+                self.add("free", storage)
+            gradient = following
+        self.add("free", gradient)
+        self.add("step begin")
+        self.add("step end")
+
+
+@pytest.mark.debug_build
+def test_what_one_replay_makes_is_given_up_together() -> None:
+    """Six MiB of a block are of use once. One by one, each would have the price of all."""
+    program = Blocks()
+    for _ in range(6):
+        program.step()
+    _, ample = run(program, 1000, [])
+    for num_blocks in (2, 4, 6):
+        budget_mib = ample["peak_bytes"] // MIB - 5 * num_blocks
+        extra, stats = run(program, budget_mib, [])
+        assert stats["num_schedules"] == 1
+        assert extra[-1] == num_blocks / (2 * DEPTH + 2)
+
+
 class RandomStep(Residual):
     """The same random step, again and again: in-place writes, several readers, dead values."""
 

@@ -19,3 +19,19 @@ def test_compiled_blocks_are_the_same_bits_in_less_memory(backend: str) -> None:
     assert inside == roomy == plain
     assert int(num_evictions) > 0
     assert int(num_replays) > 0
+
+
+def test_kinds_of_graphs_are_the_same_bits_with_everything_evicted_after_each() -> None:
+    """Flex attention, a Triton kernel of the program's, generators as inputs, no CUDA graphs."""
+    plain = run(compiled.train_kinds).splitlines()
+    *inside, counts = run(compiled.train_kinds, "4GiB").splitlines()
+    assert inside == plain
+    num_evictions, num_replays = map(int, counts.split())
+    assert min(num_evictions, num_replays) > 0
+
+
+def test_what_autotuning_takes_is_the_budgets() -> None:
+    """It times kernels on buffers of its own, one of which is as large as the GPU's caches."""
+    besides_mib, peak_mib = map(int, run(compiled.autotune, "2GiB").split())
+    assert besides_mib < 200  # code of kernels
+    assert 64 < peak_mib <= 2048

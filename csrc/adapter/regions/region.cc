@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_numbers.h>
 #include <torch/library.h>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "adapter/call/handler.h"
+#include "adapter/call/rng.h"
 #include "adapter/call/running.h"
 #include "adapter/dispatch/tensor_kinds.h"
 #include "adapter/engine.h"
@@ -46,7 +48,8 @@ void add_results(const py::object& results, std::vector<at::Tensor>* tensors) {
   }
 }
 
-// The inputs of one call: tensors, which are read or written, and plain numbers between them.
+// The inputs of one call: tensors, which are read or written, and between them plain numbers, and
+// generators as they are now: what recomputes random numbers in its backward graph draws from one.
 struct Inputs {
   // False: one of them cannot be frozen.
   bool add_all(const Region& region, const py::list& list) {
@@ -65,6 +68,9 @@ struct Inputs {
         layout.push_back(THPUtils_unpackLong(input));
       } else if (PyFloat_Check(input)) {
         layout.push_back(PyFloat_AS_DOUBLE(input));
+      } else if (THPGenerator_Check(input)) {
+        generators.emplace_back(THPGenerator_Unwrap(input));
+        layout.push_back(generators.back().copy());
       } else {
         return false;
       }
@@ -74,6 +80,7 @@ struct Inputs {
 
   std::vector<at::Tensor> read;
   std::vector<at::Tensor> written;
+  std::vector<RngState> generators;
   c10::impl::GenericList layout{c10::AnyType::get()};  // undefined tensors for tensors
 };
 
@@ -148,6 +155,7 @@ class RegionInvocation final : public Invocation {
 
   void reset() override {
     tensors_.clear();
+    for (const RngState& generator : inputs_.generators) generator.restore();
     const PythonScope python;
     results = py::none();
   }
@@ -202,6 +210,8 @@ void run_again(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stac
         list.append(item.toBool());
       } else if (item.isInt()) {
         list.append(item.toInt());
+      } else if (item.isGenerator()) {
+        list.append(item.toGenerator().clone());
       } else {
         list.append(item.toDouble());
       }
@@ -290,7 +300,7 @@ py::object Region::call(const py::list& inputs) {
     // What it uses is kept, as its addresses are asked for (coop/guards.py).
     if (!std::exchange(warned_, true)) {
       TORCH_WARN("coop: what the compiled graph " + info_.name +
-                 " uses stays in memory: one of its inputs is neither a plain tensor nor a number");
+                 " uses stays in memory: one of its inputs is no plain tensor, number or generator");
     }
     return callable_(inputs);
   }

@@ -139,6 +139,32 @@ bool Scheduler::can_bridge(int32_t item, int32_t from, int32_t to) const {
          profile_.most(begin(from + 1), begin(to)) + program_.items[item].bytes <= room_;
 }
 
+// Whether the operator runs again for that time anyway.
+bool Scheduler::is_replayed(int32_t maker, int32_t time) const {
+  for (int32_t i = program_.operators[maker].first_item; i < program_.end_items(maker); ++i) {
+    const Needs& needs = needs_[i];
+    if (program_.items[i].maker != maker || needs.size() < 2) continue;
+    const size_t need = need_before(needs, time);
+    if (need > 0 && needs[need].time == time && !needs[need].kept) return true;
+  }
+  return false;
+}
+
+// One replay makes all that its operator made. What else of it stays while `op` runs, for the same
+// later time, can be given up with it for nothing.
+template <typename F>
+void Scheduler::for_each_sibling(const Gap& gap, int32_t op, F&& f) const {
+  const int32_t maker = program_.items[gap.item].maker;
+  for (int32_t i = program_.operators[maker].first_item; i < program_.end_items(maker); ++i) {
+    const StepProgram::Item& item = program_.items[i];
+    const Needs& needs = needs_[i];
+    if (i == gap.item || item.maker != maker || item.in_backward || needs.size() < 2) continue;
+    const size_t next = need_before(needs, op) + 1;
+    if (next == needs.size() || needs[next - 1].time >= op) continue;
+    if (needs[next].time == gap.time && needs[next].kept) f(i);
+  }
+}
+
 // What has to be recomputed for the item at that time.
 Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool collect) {
   ++round_;
@@ -149,6 +175,7 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
     const int32_t maker = program_.items[queue_[next]].maker;
     if (op_mark_[maker] == round_) continue;
     op_mark_[maker] = round_;
+    if (is_replayed(maker, time)) continue;
     cost += program_.operators[maker].cost;
     program_.for_each_source(maker, [&](int32_t source) {
       if (source == kept || is_there(source, time)) return;
@@ -168,11 +195,15 @@ bool Scheduler::set_price(Gap& gap, int32_t op) {
   if (needs[before].time == op && !is_passable(needs[before])) return false;
   gap.time = needs[i].time;
   if (gap.time >= program_.size()) return false;  // the next step's
-  const Bytes bytes = program_.items[gap.item].bytes;
-  needs_[gap.item][i].kept = false;
+  gap.instead = -1;
+  if (is_replayed(program_.items[gap.item].maker, gap.time)) {
+    gap.price = 0;
+    return true;
+  }
+  Bytes bytes = program_.items[gap.item].bytes;
+  for_each_sibling(gap, op, [&](int32_t sibling) { bytes += program_.items[sibling].bytes; });
   const Cost cost = closure_cost(gap.item, gap.time, -1, /*collect=*/true);
   gap.price = cost / static_cast<double>(bytes);
-  gap.instead = -1;
   for (const int32_t ancestor : ancestors_) {
     const size_t last = need_before(needs_[ancestor], gap.time);
     if (!can_stay(ancestor, needs_[ancestor][last].time, gap.time)) continue;
@@ -186,7 +217,6 @@ bool Scheduler::set_price(Gap& gap, int32_t op) {
       gap.instead = ancestor;
     }
   }
-  needs_[gap.item][i].kept = true;
   return true;
 }
 
@@ -290,6 +320,12 @@ bool Scheduler::fit(Bytes room) {
         gaps.push_back(gap);
         std::push_heap(gaps.begin(), gaps.end(), later);
         continue;
+      }
+      if (gap.price > 0) {  // which is paid now
+        for_each_sibling(gap, op, [&](int32_t sibling) {
+          gaps.push_back({0, sibling, gap.time, -1});
+          std::push_heap(gaps.begin(), gaps.end(), later);
+        });
       }
       give_up(gap);
       if (gap.instead < 0) continue;

@@ -43,6 +43,9 @@ class Scheduler {
   bool can_stay(int32_t item, int32_t from, int32_t to) const;
   void find_gaps(int32_t op, std::vector<Gap>& gaps);
   bool set_price(Gap& gap, int32_t op);
+  bool is_replayed(int32_t maker, int32_t time) const;
+  template <typename F>
+  void for_each_sibling(const Gap& gap, int32_t op, F&& f) const;
   Cost closure_cost(int32_t item, int32_t time, int32_t kept, bool collect);
   void give_up(const Gap& gap);
   void make_again(int32_t item, int32_t time, int32_t kept);

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch._inductor.config
 
 import coop
 
@@ -46,3 +49,79 @@ def train_compiled(backend: str, budget: str = "") -> None:
     if session is not None:
         stats = session.stats()
         print(stats.needed_bytes, stats.num_evictions, stats.num_replays)
+
+
+def _flex(x: torch.Tensor) -> torch.Tensor:
+    """Causal attention whose scores depend on the distance."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q = x.view(4, 1024, 8, 64).transpose(1, 2)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 1024, 1024, device="cuda")
+    y = flex_attention(q, q * 0.5, q + 1, lambda s, b, h, i, j: s - 0.01 * (i - j), mask)
+    return x + y.transpose(1, 2).reshape(4096, 512)
+
+
+def _kernel(x: torch.Tensor) -> torch.Tensor:
+    from tests.cuda.programs.own_kernel import scaled
+
+    return x + scaled(torch.tanh(x), 0.5)
+
+
+def _recomputed(x: torch.Tensor) -> torch.Tensor:
+    """Its backward graph draws the dropout again, from a generator that it is given."""
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(
+        lambda y: y + torch.nn.functional.dropout(torch.sin(y)), x, use_reentrant=False
+    )
+
+
+def _product(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.tanh(x.view(-1, 2048) @ x.view(2048, -1)[:, :2048].sin()).view_as(x)
+
+
+# What is compiled, and how.
+_KINDS = (
+    ("flex attention", _flex, {}),
+    ("own kernel", _kernel, {}),
+    ("own kernel, eager", _kernel, None),
+    ("checkpoint inside", _recomputed, {"fullgraph": True}),
+    ("CUDA graphs", _recomputed, {"mode": "reduce-overhead"}),
+)
+
+
+def _train_kind(function: Callable[..., torch.Tensor], options: dict[str, Any] | None) -> str:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    step = function if options is None else torch.compile(function, **options)
+    weight = torch.ones(512, device="cuda", requires_grad=True)
+    digest = hashlib.sha256()
+    for _ in range(3):
+        x = torch.randn(4096, 512, device="cuda") * weight
+        for _ in range(3):
+            x = step(x).clone()
+        x.square().mean().backward()
+        for tensor in (x, weight.grad):
+            assert tensor is not None
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def train_kinds(budget: str = "") -> None:
+    """Trains each kind; prints a checksum of it. In a budget everything is evicted all the time."""
+    session = coop.install(budget, paranoid=True) if budget else None
+    for name, function, options in _KINDS:
+        print(name, _train_kind(function, options))
+    if session is not None:
+        print(session.stats().num_evictions, session.stats().num_replays)
+
+
+def autotune(budget: str) -> None:
+    """Prints what compiling takes of the GPU besides the arena, and the arena's peak, in MiB."""
+    session = coop.install(budget)
+    torch.randn(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")  # loads libraries
+    before, _ = torch.cuda.mem_get_info()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        _train_kind(_product, {"mode": "max-autotune-no-cudagraphs"})
+    after, _ = torch.cuda.mem_get_info()
+    print((before - after) >> 20, session.stats().peak_bytes >> 20)
