@@ -24,10 +24,11 @@ def available_bytes(root: Path = Path("/")) -> int:
     """Main memory that this process can still take without swapping or being killed for it.
 
     What the machine has left, what its control groups have, and, where the process's addresses are
-    limited (`ulimit -v`), half of what is left of these: an arena reserves twice its size.
+    limited (`ulimit -v`), what is left of these.
     """
     left = [group.limit - group.used for group in _groups(root)]
-    left += [(limit - _mapped_bytes(root)) // 2 for limit in _address_limits()]
+    process = _numbers(root / "proc/self/status", ":")
+    left += [limit - process.get(used, 0) * 1024 for used, limit in _address_limits()]
     meminfo = _numbers(root / "proc/meminfo", ":")
     if "MemAvailable" in meminfo:
         left.append(meminfo["MemAvailable"] * 1024)
@@ -79,15 +80,12 @@ def _groups(root: Path) -> Iterator[_Group]:
                 break
 
 
-def _address_limits() -> Iterator[int]:
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+def _address_limits() -> Iterator[tuple[str, int]]:
+    """What the kernel calls the bytes that count for each limit, and the limit."""
+    for used, kind in (("VmSize", resource.RLIMIT_AS), ("VmData", resource.RLIMIT_DATA)):
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY:
-            yield limit
-
-
-def _mapped_bytes(root: Path) -> int:
-    return _numbers(root / "proc/self/status", ":").get("VmSize", 0) * 1024
+            yield used, limit
 
 
 def _text(path: Path) -> str:

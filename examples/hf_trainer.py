@@ -9,7 +9,6 @@ import tempfile
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-import coop
 from coop.integrations.hf import CoopCallback
 
 CONFIG = GPT2Config(
@@ -21,7 +20,7 @@ def main(budget: str = "48MiB") -> Trainer:
     """Trains a small GPT-2 on random words."""
     words = torch.randint(512, (64, 128), generator=torch.Generator().manual_seed(0))
     data = [{"input_ids": row, "labels": row} for row in words]
-    with coop.budget(budget, device="cpu"), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
         arguments = TrainingArguments(
             output_dir=folder,
@@ -33,8 +32,9 @@ def main(budget: str = "48MiB") -> Trainer:
             use_cpu=True,
             dataloader_pin_memory=False,
         )
-        trainer = Trainer(GPT2LMHeadModel(CONFIG), arguments, train_dataset=data)
-        CoopCallback().add_to(trainer)
+        in_budget = CoopCallback(budget, device="cpu")
+        model = GPT2LMHeadModel(CONFIG)
+        trainer = Trainer(model, arguments, train_dataset=data, callbacks=[in_budget])
         trainer.train()
     return trainer
 

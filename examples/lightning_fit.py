@@ -9,7 +9,6 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import coop
 from coop.integrations.lightning import CoopCallback
 
 
@@ -38,17 +37,16 @@ def main(budget: str = "24MiB") -> Trainer:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(6 * 1024, 256, generator=generator)
     labels = torch.randint(10, (6 * 1024,), generator=generator)
-    with coop.budget(budget, device="cpu"):
-        torch.manual_seed(0)
-        trainer = Trainer(
-            max_epochs=1,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            callbacks=[CoopCallback()],
-        )
-        trainer.fit(Classifier(), DataLoader(TensorDataset(images, labels), batch_size=1024))
+    torch.manual_seed(0)
+    trainer = Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        callbacks=[CoopCallback(budget, device="cpu")],
+    )
+    trainer.fit(Classifier(), DataLoader(TensorDataset(images, labels), batch_size=1024))
     return trainer
 
 

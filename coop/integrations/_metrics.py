@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coop.progress import Step
-from coop.session import Session, current_session
+from coop.session import Session
 
 __all__ = ["Metrics"]
 
@@ -17,16 +17,12 @@ NEWEST = ("held_bytes", "peak_bytes")
 class Metrics:
     """Collects the steps of a session."""
 
-    def __init__(self, session: Session | None = None) -> None:
-        self._given = session
+    def __init__(self) -> None:
         self._steps: list[Step] = []
         self._stop: Callable[[], None] | None = None
 
-    def start(self) -> None:
-        """Listen to the session that was given, or to the one that the program is in."""
-        session = self._given or current_session()
-        if session is None:
-            raise RuntimeError("there is no budget: train inside `with coop.budget(...)`")
+    def start(self, session: Session) -> None:
+        """Listen to it."""
         self.stop()
         self._stop = session.on_step(self._steps.append)
 

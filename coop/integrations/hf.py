@@ -1,29 +1,46 @@
-"""For `transformers.Trainer`: every log line says what the budget cost.
+"""For `transformers.Trainer`: training inside a budget, by one argument.
 
-with coop.budget("8GiB"):
-    model = AutoModel...
-    trainer = Trainer(model, ...)
-    CoopCallback().add_to(trainer)
-    trainer.train()
+trainer = Trainer(model, arguments, ..., callbacks=[CoopCallback("8GiB")])
+trainer.train()
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from typing_extensions import Unpack
 
+from coop.config import ConfigChanges
 from coop.integrations._metrics import Metrics
-from coop.session import Session
+from coop.integrations._own_budget import OwnBudget
 
 __all__ = ["CoopCallback"]
 
 
 class CoopCallback(TrainerCallback):  # type: ignore[misc]
-    """Adds `coop/step_seconds`, `coop/overhead`, `coop/num_evictions`... to what is logged."""
+    """Runs training inside a budget, and adds what that costs to every log line.
 
-    def __init__(self, session: Session | None = None) -> None:
-        self._metrics = Metrics(session)
+    The lines get `coop/step_seconds`, `coop/overhead`, `coop/num_evictions`... Where the program is
+    in a budget already, that one is meant. On a GPU make it before `TrainingArguments`, which
+    starts CUDA: its memory is given from then on.
+
+    Args:
+        budget: as for `coop.budget`; None is what `COOP_BUDGET` says, else what is free.
+        device: `"cpu"` or `"cuda"`; None is the GPU if there is one.
+        **changes: fields of `coop.Config`.
+    """
+
+    def __init__(
+        self,
+        budget: int | str | None = None,
+        *,
+        device: str | torch.device | None = None,
+        **changes: Unpack[ConfigChanges],
+    ) -> None:
+        self._budget = OwnBudget(budget, device, changes)
+        self._metrics = Metrics()
 
     def add_to(self, trainer: Any) -> None:
         """Use it in `trainer`, before its reporters (`callbacks=` would come after them)."""
@@ -32,8 +49,8 @@ class CoopCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Listen to the budget that training runs in."""
-        self._metrics.start()
+        """Enter the budget."""
+        self._metrics.start(self._budget.enter())
 
     def on_log(
         self,
@@ -54,5 +71,6 @@ class CoopCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Listen no more."""
+        """Leave the budget."""
         self._metrics.stop()
+        self._budget.leave(says_so=state.is_world_process_zero)

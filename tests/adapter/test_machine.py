@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,7 +98,42 @@ def test_what_is_available_is_less_what_is_used(
 
 
 def test_a_limit_of_addresses_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`ulimit -v`, less what is mapped, and halved: an arena reserves twice its size."""
-    files = {"proc/self/status": "VmSize:    1024 kB\n", "proc/meminfo": "MemAvailable: 9999 kB\n"}
-    monkeypatch.setattr("coop.machine._address_limits", lambda: iter([3 * 2**20]))
-    assert available_bytes(write(tmp_path, files)) == 2**20
+    """`ulimit -v` and `ulimit -d`, each less what counts for it."""
+    files = {
+        "proc/self/status": "VmSize:    1024 kB\nVmData:     512 kB\n",
+        "proc/meminfo": "MemAvailable: 9999 kB\n",
+    }
+    limits = [("VmSize", 3 * 2**20), ("VmData", 2 * 2**20)]
+    monkeypatch.setattr("coop.machine._address_limits", lambda: iter(limits))
+    assert available_bytes(write(tmp_path, files)) == 3 * 2**19
+
+
+LIMITED = """
+import resource, sys
+import torch
+import coop
+from coop.machine import available_bytes
+
+with open("/proc/self/status") as file:
+    used = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))
+try:
+    torch.ones(2**29)
+except RuntimeError as error:
+    print("plain:", "not enough memory" in str(error) or "can't allocate memory" in str(error))
+with coop.budget(device="cpu") as session:
+    x = torch.ones(2**20, requires_grad=True)
+    kept = [x * i for i in range(2**8)]  # 4 MiB each
+    stats = session.stats()
+    print("budget:", 0.7 * 2**30 < stats.budget_bytes < 0.8 * 2**30, stats.num_evictions > 0)
+    del kept[:200]
+print(all((y == i).all() for i, y in enumerate(kept, 200)))
+"""
+
+
+def test_where_addresses_are_limited_the_default_budget_is_most_of_what_is_left() -> None:
+    """No half of them is reserved for the end; and what lives then comes back all the same."""
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # a thread takes 72 MiB of addresses
+    command = [sys.executable, "-c", LIMITED]
+    ran = subprocess.run(command, env=alone, capture_output=True, text=True)
+    assert ran.stdout.split("\n") == ["plain: True", "budget: True True", "True", ""], ran.stderr

@@ -87,15 +87,6 @@ def test_lightning_trains_and_logs_the_same_loss_in_a_budget() -> None:
     assert roomy["coop/num_evictions"] == 0
 
 
-@pytest.mark.parametrize("framework", ["hf", "lightning"])
-def test_a_callback_without_a_budget_says_what_to_do(framework: str) -> None:
-    package = {"hf": "transformers", "lightning": "lightning"}[framework]
-    pytest.importorskip(package, reason=f"{package} is not installed")
-    module = importlib.import_module(f"coop.integrations.{framework}")
-    with pytest.raises(RuntimeError, match=r"train inside `with coop.budget"):
-        module.CoopCallback()._metrics.start()
-
-
 @pytest.mark.parametrize("name", first(1, ["plain_loop", "smallest_budget"]))
 def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     example(name)

@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstring>
 
@@ -46,13 +47,24 @@ void delete_raw(void* address) {
   if (!Storages::delete_raw(address)) installed()->previous()->raw_deallocate(address);
 }
 
+// Where they are (`ulimit -v`), even what is never touched counts.
+bool addresses_are_limited() {
+  const auto is_limited = [](auto resource) {
+    rlimit limit{};
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  };
+  return is_limited(RLIMIT_AS) || is_limited(RLIMIT_DATA);
+}
+
 class CpuMemory final : public Memory {
  public:
   static constexpr Bytes kAlignment = 64;
 
-  // Addresses for twice the budget: the second half is used only on leaving, when every tensor is
-  // given back at once. Pages are taken as they are touched.
-  explicit CpuMemory(Bytes bytes) : bytes_(2 * (bytes + kAlignment)) {
+  // Addresses for twice the budget, as far as they cost nothing: the second half is used only on
+  // leaving, when every tensor is given back at once. Without it they leave one after the other.
+  // Pages are taken as they are touched.
+  explicit CpuMemory(Bytes bytes)
+      : bytes_((addresses_are_limited() ? 1 : 2) * (bytes + kAlignment)) {
     void* region = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(region != MAP_FAILED, "coop: could not reserve " + std::to_string(bytes) +
