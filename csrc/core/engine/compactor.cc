@@ -12,6 +12,8 @@ struct Compactor::Attempt {
   bool evict_others = false;        // all but what a backward pass made
   bool unprotect_backward = false;  // which is evicted like everything else from now on
   bool alternate = false;           // large results are placed at both ends in turn
+
+  bool adds_roots() const { return reach == Reach::kRoots && !evict_others && !unprotect_backward; }
 };
 
 bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
@@ -29,6 +31,7 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
+    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward && !scores_.stop_protecting_backward()) continue;
     const int64_t mark = graph_.new_mark();
     std::vector<Value*> values;
@@ -63,6 +66,7 @@ bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* at
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
+    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward) return scores_.stop_protecting_backward();
     const int64_t mark = graph_.new_mark();
     for (Value* value : movable) value->mark = mark;
@@ -75,8 +79,8 @@ bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* at
   return false;
 }
 
-// Slides the values, which have the mark, what a backward pass made, and what is within reach down in
-// the order of their addresses. False when none has moved.
+// Slides the values, which have the mark, what a backward pass made, and what is within reach down
+// in the order of their addresses. False when none has moved.
 bool Compactor::move_together(std::vector<Value*> values, int64_t mark, Reach reach, bool evict) {
   space_.for_each_block([&](const Block& block) {
     Value* value = block.value;
@@ -94,8 +98,8 @@ bool Compactor::move_together(std::vector<Value*> values, int64_t mark, Reach re
   return moved;
 }
 
-// Of a root that nobody sees only replays read the bytes, by whatever address it has then. The others
-// are moved only while gradients may be.
+// Of a root that nobody sees only replays read the bytes, by whatever address it has then. The
+// others are moved only while gradients may be.
 bool Compactor::is_root_within(Reach reach, const Value* value) const {
   const Storage* storage = value->storage;
   if (storage == nullptr) return options_.move_roots && value->users != nullptr;

@@ -16,6 +16,7 @@ constexpr Switch kSwitches[] = {
     {"move_expensive", &PolicyOptions::move_expensive},
     {"protect_backward", &PolicyOptions::protect_backward},
     {"discount_unneeded", &PolicyOptions::discount_unneeded},
+    {"keep_needed", &PolicyOptions::keep_needed},
     {"join_early", &PolicyOptions::join_early},
     {"retry_operators", &PolicyOptions::retry_operators},
     {"retry_replays", &PolicyOptions::retry_replays},
