@@ -37,6 +37,17 @@ from benchmarks.zoo.networks import NETWORKS
 # Steps after which a schedule is followed, and a few more.
 WARM_UP = 8
 
+# Statistics of the last step that a row has.
+LAST = (
+    "num_operators",
+    "num_replays",
+    "num_evictions",
+    "num_searches",
+    "search_ns",
+    "moved_bytes",
+    "copied_bytes",
+)
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -138,17 +149,21 @@ def measure(
     with torch.device(DEVICE):
         step, model = train(workload, args)
         seconds: list[float] = []
+        launching: list[float] = []  # of them, until all is launched
         losses: list[float] = []
         before: dict[str, Any] = {}
         for number in range(args.steps):
             if number + 1 == args.steps and session is not None:
                 before = session.stats().as_dict()
             begin = time.perf_counter()
-            losses.append(float(step()))
+            loss = step()
+            launching.append(time.perf_counter() - begin)
+            losses.append(float(loss))
             seconds.append(time.perf_counter() - begin)
     measured = seconds[WARM_UP:] or seconds
     row["ms"] = round(1e3 * statistics.median(measured), 1)
     row["ms_range"] = [round(1e3 * min(measured), 1), round(1e3 * max(measured), 1)]
+    row["launch_ms"] = round(1e3 * statistics.median(launching[WARM_UP:] or launching), 1)
     row["first_ms"] = [round(1e3 * s) for s in seconds[:WARM_UP]]
     if DEVICE == "cuda":
         row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
@@ -158,7 +173,7 @@ def measure(
         after = session.stats().as_dict()
         last = {key: after[key] - before[key] for key in ("replay_ns", "compute_ns")}
         row["replay_share"] = round(last["replay_ns"] / last["compute_ns"], 4)
-        for key in ("num_searches", "num_evictions", "num_replays", "moved_bytes"):
+        for key in LAST:
             row[f"last_{key}"] = after[key] - before[key]
         for key in ("peak_bytes", "needed_bytes", "num_schedules", "num_followed", "num_left"):
             row[key] = after[key]

@@ -15,7 +15,7 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       scores_(config_.policy, graph_, space_, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
-      collector_(graph_, space_, scores_, foresight_, journal_),
+      collector_(config_.policy, graph_, space_, scores_, foresight_, journal_),
       restorer_(host_, graph_, space_, scores_, collector_, foresight_, journal_),
       mover_(host_, space_, scores_, journal_),
       evictor_(host_, space_, scores_, restorer_, mover_, journal_),

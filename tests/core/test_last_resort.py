@@ -55,6 +55,63 @@ def test_what_waits_for_a_replay_is_moved_to_make_room_for_it() -> None:
     assert after["moved_bytes"] == before["moved_bytes"] + 256
 
 
+def in_the_middle(**options: object) -> Driver:
+    """256 bytes that stay, with 256 free bytes below them and 512 above."""
+    core = Driver(1024, **options)
+    core.root(1, 256)
+    core.root(2, 256)
+    core.free(1)
+    return core
+
+
+@pytest.mark.parametrize(("policy", "fits"), [("coop", True), ("coop-paper", False), ("dte", False)])
+def test_a_root_is_moved_for_an_operator_of_a_backward_pass(policy: str, fits: bool) -> None:
+    core = in_the_middle(policy=policy)
+    cookie = core.simulator.cookie(2)
+    assert core.op([], [(3, 768)]) == fits
+    assert core.simulator.offset(2) == (0 if fits else 256)
+    assert core.simulator.cookie(2) == cookie
+    assert core.simulator.stats()["moved_bytes"] == (256 if fits else 0)
+
+
+def test_a_root_that_others_may_read_is_not_moved() -> None:
+    assert not in_the_middle().op([], [(3, 768)], backward=False)
+    core = in_the_middle()
+    core.keep(2)
+    assert not core.op([], [(3, 768)])
+    core.unkeep(2)
+    core.apply(11, 2)  # its memory is shared from now on
+    assert not core.op([], [(3, 768)])
+    assert core.simulator.offset(2) == 256
+    assert core.simulator.stats()["moved_bytes"] == 0
+
+
+def test_a_root_that_only_replays_read_is_moved_at_any_time() -> None:
+    core = in_the_middle()
+    core.op([2], [(3, 64)])
+    cookie = core.simulator.cookie(3)
+    core.free(2)
+    assert core.op([], [(4, 768)], backward=False)
+    core.free(4)
+    assert core.materialize(3)  # from the root
+    assert core.simulator.cookie(3) == cookie
+    stats = core.simulator.stats()
+    assert (stats["num_replays"], stats["moved_bytes"]) == (1, 256)
+
+
+def test_a_root_is_moved_for_a_replay() -> None:
+    core = Driver(1024)
+    core.op([], [(1, 768)])
+    core.evict(1)
+    core.root(2, 256)
+    core.root(3, 256)
+    core.free(2)
+    cookie = core.simulator.cookie(3)
+    assert core.op([1])
+    assert core.simulator.offset(3) == 0
+    assert core.simulator.cookie(3) == cookie
+
+
 @pytest.mark.parametrize("policy", ["coop", "dte"])
 def test_gradients_are_put_together_before_an_optimizer_makes_its_state(policy: str) -> None:
     core = Driver(1408, policy=policy)

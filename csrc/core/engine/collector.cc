@@ -26,7 +26,7 @@ void Collector::reconsider(Value* value) {
       // A sibling replay may need it; free_transients() ends this.
       transients_.push_back({value->id, value->serial});
       scores_.refresh(value);
-    } else if (foresight_.wants(value)) {
+    } else if (is_worth_keeping(value)) {
       scores_.refresh(value);
     } else {
       // Rule 4: nobody can see its bytes.
@@ -34,6 +34,18 @@ void Collector::reconsider(Value* value) {
       scores_.on_evicted(value);
     }
   }
+}
+
+// Whether a dead value is: see Note [Dead values].
+bool Collector::is_worth_keeping(const Value* value) const {
+  if (foresight_.is_following()) return foresight_.wants(value);
+  if (!options_.keep_needed || journal_.stats.num_evictions == 0) return false;
+  for (const Edge* edge = value->users; edge != nullptr; edge = edge->next) {
+    for (const Value* result : edge->recipe->outputs) {
+      if (result != nullptr && result->storage != nullptr && !result->is_resident()) return true;
+    }
+  }
+  return false;
 }
 
 // Iterative: chains of values that only kept each other alive can be long (Rule 12).
@@ -69,7 +81,7 @@ void Collector::storage_died(Storage* storage) {
 // alone could be brought back from stays.
 void Collector::let_go(Value* value) {
   const bool needed = value->users != nullptr && !value->is_version();
-  if (needed || !value->is_resident() || value->external != nullptr || foresight_.wants(value)) {
+  if (needed || !value->is_resident() || value->external != nullptr || is_worth_keeping(value)) {
     return;
   }
   space_.needed().freed(value);
@@ -111,6 +123,19 @@ void Collector::free_transients() {
     if (value->serial == transient.serial) reconsider(value);
   }
   transients_.clear();
+}
+
+void Collector::free_dead() {
+  std::vector<Value*> dead;
+  space_.for_each_block([&](const Block& block) {
+    const Value* value = block.value;
+    if (value == nullptr || value->storage != nullptr || value->locks > 0) return;
+    if (value->is_version()) dead.push_back(block.value);
+  });
+  for (Value* value : dead) {
+    space_.free(value);
+    scores_.on_evicted(value);
+  }
 }
 
 }  // namespace coop

@@ -1,8 +1,15 @@
 // Ends what nothing needs: values that no storage, recipe or lock keeps, and bytes that nobody can
 // see (Rules 3 and 4).
 //
-// Invariant: between two calls from outside, every value is kept by a storage, a recipe, or a lock;
-// and unless values are being brought back, a dead value with a way back has no bytes.
+// Invariant: between two calls from outside, every value is kept by a storage, a recipe, or a lock.
+//
+// Note [Dead values]
+// What is dead and can be made again is worth its bytes while something that has to come back is
+// made from it. Online, that is known of values that are evicted and that a storage shows: a dead
+// value that one of them is made from directly stays, as a candidate like all others. It may be one
+// that dies when they are evicted already, or one that a replay brings back on its way: without it,
+// what is made from the sums of a residual stream would be replayed from the first of them, again
+// and again. Whatever else is dead is freed at once. A schedule knows better (Foresight::wants).
 #pragma once
 
 #include <memory>
@@ -18,8 +25,14 @@ namespace coop {
 
 class Collector {
  public:
-  Collector(Graph& graph, Space& space, Scores& scores, Foresight& foresight, Journal& journal)
-      : graph_(graph), space_(space), scores_(scores), foresight_(foresight), journal_(journal) {}
+  Collector(const PolicyOptions& options, Graph& graph, Space& space, Scores& scores,
+            Foresight& foresight, Journal& journal)
+      : options_(options),
+        graph_(graph),
+        space_(space),
+        scores_(scores),
+        foresight_(foresight),
+        journal_(journal) {}
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -38,9 +51,12 @@ class Collector {
   void drop_recipe(Value* value);
   // Ends what replays made for their own sake.
   void free_transients();
+  // The step is over: frees all that is dead.
+  void free_dead();
 
  private:
   void let_go(Value* value);
+  bool is_worth_keeping(const Value* value) const;
   void destroy_unneeded();
 
   struct Transient {
@@ -48,6 +64,7 @@ class Collector {
     int64_t serial;
   };
 
+  const PolicyOptions& options_;
   Graph& graph_;
   Space& space_;
   Scores& scores_;

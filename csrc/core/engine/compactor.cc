@@ -5,29 +5,33 @@
 
 namespace coop {
 
-// The last resort, in the order of what it costs. Other roots stay where they are.
+// The last resort, in the order of what it costs.
 struct Compactor::Attempt {
   const char* name;
-  bool gradients = false;           // are moved together too
+  Reach reach = Reach::kValues;
   bool evict_others = false;        // all but what a backward pass made
   bool unprotect_backward = false;  // which is evicted like everything else from now on
   bool alternate = false;           // large results are placed at both ends in turn
+
+  bool adds_roots() const { return reach == Reach::kRoots && !evict_others && !unprotect_backward; }
 };
 
 bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   static constexpr Attempt kAttempts[] = {
       {"move the inputs together"},
-      {"move the gradients too", /*gradients=*/true},
-      {"evict everything else", true, /*evict_others=*/true},
-      {"evict what a backward pass made", true, true, /*unprotect_backward=*/true},
+      {"move the gradients too", Reach::kGradients},
+      {"move all that stays", Reach::kRoots},
+      {"evict everything else", Reach::kRoots, /*evict_others=*/true},
+      {"evict what a backward pass made", Reach::kRoots, true, /*unprotect_backward=*/true},
       // A large temporary that is freed in the middle of an operator leaves a hole that the next
       // one, a little larger, cannot use; at the other end it would not lie beside it.
-      {"place large results at both ends in turn", true, true, false, /*alternate=*/true},
+      {"place large results at both ends in turn", Reach::kRoots, true, false, /*alternate=*/true},
   };
   if (faults_.take() || !options_.retry_operators || !host_.may_move()) return false;
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
+    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward && !scores_.stop_protecting_backward()) continue;
     const int64_t mark = graph_.new_mark();
     std::vector<Value*> values;
@@ -42,7 +46,7 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
       changed |= evictor_.evict_all_but(
           [&](const Value* value) { return value->mark == mark || value->made_in_backward; });
     }
-    changed |= move_together(std::move(values), mark, next.gradients, /*evict=*/true);
+    changed |= move_together(std::move(values), mark, next.reach, /*evict=*/true);
     if (next.alternate) host_.ends().alternate_from(wanted / 2);
     if (!changed) continue;
     ++journal_.stats.num_retries;
@@ -54,18 +58,20 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
 bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* attempt) {
   static constexpr Attempt kAttempts[] = {
       {"move what waits for it together"},
-      {"move the gradients too", /*gradients=*/true},
-      {"evict what a backward pass made", false, false, /*unprotect_backward=*/true},
+      {"move the gradients too", Reach::kGradients},
+      {"move all that stays", Reach::kRoots},
+      {"evict what a backward pass made", Reach::kRoots, false, /*unprotect_backward=*/true},
   };
   if (faults_.has_struck() || !options_.retry_replays || !host_.may_move()) return false;
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
+    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward) return scores_.stop_protecting_backward();
     const int64_t mark = graph_.new_mark();
     for (Value* value : movable) value->mark = mark;
     // Nothing is evicted but what is in the way.
-    if (move_together(movable, mark, next.gradients, /*evict=*/true)) {
+    if (move_together(movable, mark, next.reach, /*evict=*/true)) {
       ++journal_.stats.num_retries;
       return true;
     }
@@ -73,28 +79,33 @@ bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* at
   return false;
 }
 
-// Slides the values, which have the mark, and what a backward pass made down in the order of their
-// addresses; with `gradients`, all gradients that may be moved too. False when none has moved.
-bool Compactor::move_together(std::vector<Value*> values, int64_t mark, bool gradients,
-                              bool evict) {
-  auto add = [&](Value* value) {
-    value->mark = mark;
-    values.push_back(value);
-  };
-  gradients &= host_.may_move_gradients();
+// Slides the values, which have the mark, what a backward pass made, and what is within reach down
+// in the order of their addresses. False when none has moved.
+bool Compactor::move_together(std::vector<Value*> values, int64_t mark, Reach reach, bool evict) {
   space_.for_each_block([&](const Block& block) {
     Value* value = block.value;
-    if (block.is_free() || value->mark == mark) return;
-    if (value->made_in_backward && space_.is_movable(value)) return add(value);
-    if (!gradients || !value->gradient || value->locks > 0) return;
-    const Storage* storage = value->storage;
-    if (storage != nullptr && storage->keeps == 0 && !storage->exposed) add(value);
+    if (block.is_free() || value->mark == mark || value->locks > 0) return;
+    const bool moves = value->is_root() ? is_root_within(reach, value)
+                                        : value->made_in_backward && space_.is_movable(value);
+    if (!moves) return;
+    value->mark = mark;
+    values.push_back(value);
   });
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
   bool moved = false;
   for (Value* value : values) moved |= slide_down(value, mark, evict);
   return moved;
+}
+
+// Of a root that nobody sees only replays read the bytes, by whatever address it has then. The
+// others are moved only while gradients may be.
+bool Compactor::is_root_within(Reach reach, const Value* value) const {
+  const Storage* storage = value->storage;
+  if (storage == nullptr) return options_.move_roots && value->users != nullptr;
+  if (reach == Reach::kValues || !host_.may_move_gradients()) return false;
+  if (storage->keeps > 0 || storage->exposed || storage->handle == nullptr) return false;
+  return value->gradient || (reach == Reach::kRoots && options_.move_roots && !value->undefined);
 }
 
 void Compactor::gather_gradients() {
@@ -105,7 +116,7 @@ void Compactor::gather_gradients() {
     space_.needed().gather(space_.arena(), host_.may_move_gradients(), journal_.optimizer_serial);
   }
   if (!is_first && journal_.stats.num_evictions == 0) return;
-  move_together({}, graph_.new_mark(), /*gradients=*/true, /*evict=*/false);
+  move_together({}, graph_.new_mark(), Reach::kGradients, /*evict=*/false);
 }
 
 // To the lowest address that it can have without passing what does not move, or what has the mark.

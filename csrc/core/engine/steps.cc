@@ -61,6 +61,7 @@ void Steps::end(bool boundary) {
     }
   }
   if (!boundary) return;
+  collector_.free_dead();
   ++journal_.step;
   foresight_.end_step([&](Value* value) { collector_.reconsider(value); });
   quiet_steps_.on_step();

@@ -29,12 +29,17 @@ struct PolicyOptions {
   bool protect_backward = true;
   // What is dead and unneeded does not count for what it was made from.
   bool discount_unneeded = true;
+  // What is dead stays while something that was evicted is made from it.
+  bool keep_needed = true;
   // Evicted values join their sets as they go, where there are too many to join before a search.
   bool join_early = true;
   // An operator that does not fit is tried again: its inputs are moved together, ...
   bool retry_operators = true;
   // ... and so is a replay.
   bool retry_replays = true;
+  // For both, roots are moved too: at any time what only replays read, the others while gradients
+  // may be.
+  bool move_roots = true;
   // Gradients are moved together before an optimizer makes its state, ...
   bool gather_gradients = true;
   // ... and beside what stays when they are stored.
