@@ -6,10 +6,12 @@
     python -m benchmarks.steady llama_1b --budget 14.5GiB --bits
     python -m benchmarks.steady llama_1b --compile block --budget 12GiB
     python -m benchmarks.steady llama_1b --compile whole --activation-memory-budget 0.5
+    python -m benchmarks.steady llama_1b --budget 14GiB --parallel fsdp2
 
 With `--bits` kernels are deterministic, and the row has a checksum of all parameters: runs of the
-same network with and without a budget must have the same. Networks are those of the zoo and of
-`benchmarks.models.PRACTICE`, at full size on a GPU; `--tiny` is for a look on a CPU.
+same network with and without a budget must have the same. With `--parallel` the process is the only
+rank of a group (`python -m benchmarks.one_rank` measures those). Networks are those of the zoo and
+of `benchmarks.models.PRACTICE`, at full size on a GPU; `--tiny` is for a look on a CPU.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ import hashlib
 import json
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch._dynamo.utils
 import torch._functorch.config
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 import coop
 from benchmarks import models
@@ -78,6 +85,29 @@ def repeated(model: nn.Module) -> list[nn.Module]:
     return found
 
 
+@contextlib.contextmanager
+def one_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = dist.FileStore(f"{folder}/store", 1)
+        backend = "nccl" if DEVICE == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+def make_parallel(workload: Workload, model: nn.Module, how: str) -> nn.Module:
+    """As people do: gradients in buckets, or each block's parameters in shards."""
+    if how == "ddp":
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    for block in workload.blocks(model) or repeated(model):
+        fully_shard(block)
+    fully_shard(model)
+    return model
+
+
 def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Tensor], Any]:
     """A function that does one step and returns its loss; and the model."""
     model = workload.make_model(0)
@@ -85,6 +115,8 @@ def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Te
         workload.checkpoint(model)
     if args.compile is not None:
         compile_model(workload, model, args.compile)
+    if args.parallel is not None:
+        model = make_parallel(workload, model, args.parallel)
     optimizer = workload.make_optimizer(model)
     for group in optimizer.param_groups:
         group |= {"foreach": None, "fused": torch.cuda.is_available()}
@@ -104,7 +136,8 @@ def checksum(model: torch.nn.Module, losses: list[float]) -> str:
     """Of all parameters and losses."""
     found = hashlib.sha256(repr(losses).encode())
     for parameter in model.parameters():
-        found.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        found.update(local.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 
@@ -118,6 +151,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", action="store_true")
     parser.add_argument("--compile", choices=("block", "whole"))
     parser.add_argument("--activation-memory-budget", type=float, metavar="SHARE")
+    parser.add_argument("--parallel", choices=("ddp", "fsdp2"))
     parser.add_argument("--bits", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", type=int, default=WARM_UP + 8)
@@ -129,7 +163,7 @@ def main() -> None:
         torch._functorch.config.activation_memory_budget = args.activation_memory_budget
     workload = workload_named(args.name, args.tiny)
     row: dict[str, Any] = {"model": args.name, "budget": args.budget}
-    for option in ("checkpoint", "compile", "activation_memory_budget"):
+    for option in ("checkpoint", "compile", "activation_memory_budget", "parallel"):
         if getattr(args, option) not in (None, False):
             row[option] = getattr(args, option)
     with contextlib.ExitStack() as stack:
@@ -138,6 +172,8 @@ def main() -> None:
             session = coop.install(args.budget)
         elif args.budget is not None:
             session = stack.enter_context(coop.budget(args.budget, device=DEVICE))
+        if args.parallel is not None:
+            stack.enter_context(one_rank())
         measure(workload, args, session, row)
     print(json.dumps(row), flush=True)
 
