@@ -13,7 +13,8 @@ for everything, and in the budget. Shares are of the plain step:
   copy on this device. Both are nothing once a schedule is followed.
 - *the rest*: what is left. Launches of replays and what the engine does for each, and waits.
 
-A step whose *launching* takes nearly all of it is bound by the host.
+A step whose *launching* takes nearly all of it is bound by the host. On the CPU steps are measured
+in CPU time, since other processes run beside them.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ HEADER = (
     "engine us/op",
 )
 COPY_BYTES = 2**28
+# What of a row a step takes, and what of that is the host's.
+STEP, HOST = ("ms", "launch_ms") if DEVICE == "cuda" else ("cpu_ms", "cpu_ms")
 
 
 def row_of(name: str, budget_bytes: int | None, args: argparse.Namespace) -> Row:
@@ -77,22 +80,22 @@ def copy_bytes_per_ms() -> float:
 
 def line(name: str, budget: str, plain: Row, roomy: Row, tight: Row, speed: float) -> list[str]:
     """One network: see the module."""
-    step, least = tight["ms"], plain["ms"]
+    step, least = tight[STEP], plain[STEP]
     shares = {
         "step": step / least - 1,
-        "recording": roomy["ms"] / least - 1,
+        "recording": roomy[STEP] / least - 1,
         "recomputing": tight["replay_share"],
         "searching": tight["last_search_ns"] / 1e6 / least,
         "moving": tight["last_moved_bytes"] / speed / least,
     }
     rest = shares["step"] - sum(share for key, share in shares.items() if key != "step")
-    added = roomy["launch_ms"] - plain["launch_ms"]
+    added = roomy[HOST] - plain[HOST]
     return [
         name,
         budget,
         f"{least:.1f}",
         *(f"{share:+.1%}" for share in (*shares.values(), rest)),
-        f"{tight['launch_ms'] / step:.0%}",
+        f"{tight[HOST] / step:.0%}",
         str(tight["last_num_operators"]),
         str(tight["last_num_replays"]),
         f"{1e3 * added / roomy['last_num_operators']:.2f}",

@@ -186,19 +186,22 @@ def measure(
         step, model = train(workload, args)
         seconds: list[float] = []
         launching: list[float] = []  # of them, until all is launched
+        computing: list[float] = []  # CPU time of all threads
         losses: list[float] = []
         before: dict[str, Any] = {}
         for number in range(args.steps):
             if number + 1 == args.steps and session is not None:
                 before = session.stats().as_dict()
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             loss = step()
             launching.append(time.perf_counter() - begin)
             losses.append(float(loss))
             seconds.append(time.perf_counter() - begin)
+            computing.append(time.process_time() - begin_cpu)
     measured = seconds[WARM_UP:] or seconds
     row["ms"] = round(1e3 * statistics.median(measured), 1)
     row["ms_range"] = [round(1e3 * min(measured), 1), round(1e3 * max(measured), 1)]
+    row["cpu_ms"] = round(1e3 * statistics.median(computing[WARM_UP:] or computing), 1)
     row["launch_ms"] = round(1e3 * statistics.median(launching[WARM_UP:] or launching), 1)
     row["first_ms"] = [round(1e3 * s) for s in seconds[:WARM_UP]]
     if DEVICE == "cuda":

@@ -64,7 +64,9 @@ def in_the_middle(**options: object) -> Driver:
     return core
 
 
-@pytest.mark.parametrize(("policy", "fits"), [("coop", True), ("coop-paper", False), ("dte", False)])
+@pytest.mark.parametrize(
+    ("policy", "fits"), [("coop", True), ("coop-paper", False), ("dte", False)]
+)
 def test_a_root_is_moved_for_an_operator_of_a_backward_pass(policy: str, fits: bool) -> None:
     core = in_the_middle(policy=policy)
     cookie = core.simulator.cookie(2)
