@@ -87,6 +87,7 @@ class Config:
         small_bytes: int = 10240,
         quiet_after: int = 0,
         without: list[str] = ...,
+        in_background: bool = False,
     ) -> None: ...
     @property
     def budget(self) -> int: ...

@@ -43,6 +43,9 @@ class Config:
         quiet_after: after so many steps that fitted without an eviction, operators are not recorded
             any more, until one does not fit: what was not recorded is then saved to main memory
             when it is evicted. 0: never. None: 0 on the CPU, 4 on a GPU.
+        background: make schedules on a thread of their own, while training goes on. Else at the end
+            of a step. None: on a GPU, and not on the CPU, where decisions are the same in every run
+            without it. Results always are.
     """
 
     policy: PolicyName = "coop"
@@ -54,6 +57,7 @@ class Config:
     paranoid: bool = False
     small_bytes: int = 10 * 1024
     quiet_after: int | None = None
+    background: bool | None = None
 
     def __post_init__(self) -> None:
         policies = get_args(PolicyName)
@@ -88,6 +92,7 @@ class Config:
             alignment=ALIGNMENT[device_type],
             small_bytes=self.small_bytes,
             quiet_after=quiet_after,
+            in_background=device_type == "cuda" if self.background is None else self.background,
         )
 
 
@@ -103,6 +108,7 @@ class ConfigChanges(TypedDict, total=False):
     paranoid: bool
     small_bytes: int
     quiet_after: int | None
+    background: bool | None
 
 
 def changed(config: Config, changes: ConfigChanges, caller: str) -> Config:

@@ -11,7 +11,7 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       host_(*host),
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
-      foresight_(config_.policy.foresight, graph_, space_, journal_),
+      foresight_(config_, graph_, space_, journal_),
       scores_(config_.policy, graph_, space_, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),

@@ -42,6 +42,8 @@ struct Config {
   bool inplace = true;      // recomputable in-place; off: copy on write
   int32_t quiet_after = 0;  // steps in a row without a search, after which operators get no
                             // recipes until there is one; 0: never. Needs a host that saves.
+  bool in_background = false;  // schedules are made on a thread of their own; else at once, so that
+                               // decisions are the same in every run
 };
 
 // What an allocation that cannot be satisfied knows (Rule 15).

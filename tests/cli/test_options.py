@@ -29,6 +29,7 @@ OTHERS = {
     "paranoid": ("on", True),
     "small_bytes": ("1KiB", 1024),
     "quiet_after": ("7", 7),
+    "background": ("1", True),
 }
 
 

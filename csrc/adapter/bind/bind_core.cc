@@ -76,7 +76,7 @@ namespace {
 
 Config make_config(Bytes budget, const std::string& policy, bool window, bool partition,
                    bool inplace, Bytes alignment, Bytes small_bytes, int32_t quiet_after,
-                   const std::vector<std::string>& without) {
+                   const std::vector<std::string>& without, bool in_background) {
   if (alignment <= 0 || budget < alignment) {
     throw py::value_error("a budget of " + std::to_string(budget) +
                           " bytes is smaller than one block");
@@ -89,6 +89,7 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.alignment = alignment;
   config.small_bytes = small_bytes;
   config.quiet_after = quiet_after;
+  config.in_background = in_background;
   // DTR and DTE as their authors run them.
   if (!config.policy.is_window()) {
     config.partition = config.inplace = false;
@@ -245,7 +246,8 @@ void bind_core(py::module_& m) {
       .def(py::init(&make_config), py::arg("budget"), py::arg("policy") = "coop",
            py::arg("window") = true, py::arg("partition") = true, py::arg("inplace") = true,
            py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024,
-           py::arg("quiet_after") = 0, py::arg("without") = std::vector<std::string>())
+           py::arg("quiet_after") = 0, py::arg("without") = std::vector<std::string>(),
+           py::arg("in_background") = false)
       .def_readonly("budget", &Config::budget);
 
   py::class_<Trace>(m, "Trace")

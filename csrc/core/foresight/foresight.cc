@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/foresight/placer.h"
-#include "core/foresight/schedule_maker.h"
 
 namespace coop {
 
@@ -46,8 +45,14 @@ void Foresight::end_step() {
     Known* known = find_known();
     if (known == nullptr) {
       if (known_.size() == kMostKnown) {
-        known_.erase(std::min_element(known_.begin(), known_.end(),
-                                      [](auto& a, auto& b) { return a->used < b->used; }));
+        const auto oldest =
+            std::min_element(known_.begin(), known_.end(),
+                             [](auto& a, auto& b) { return a->used < b->used; });
+        if (oldest->get() == made_for_) {
+          making_ = nullptr;
+          made_for_ = nullptr;
+        }
+        known_.erase(oldest);
       }
       known = known_.emplace_back(std::make_unique<Known>()).get();
       known->marks = std::move(marks_);
@@ -55,7 +60,7 @@ void Foresight::end_step() {
       if (num_guesses_ < kMostGuesses) {
         ++num_guesses_;
         known->is_guess = true;
-        make(*known);
+        make(*known, /*may_stay=*/false);
       }
     } else {
       num_guesses_ -= std::exchange(known->is_guess, false);
@@ -63,10 +68,11 @@ void Foresight::end_step() {
         judge(*known, replay_cost);
       } else if (known->schedule.empty() && known->num_made < 2) {
         known->online_cost = std::min(known->online_cost, replay_cost);
-        make(*known);
+        make(*known, /*may_stay=*/false);
       }
     }
     known->used = journal_.step;
+    take_made(known);
   }
   evictions_before_ = journal_.stats.num_evictions;
   replay_cost_before_ = journal_.stats.replay_cost;
@@ -91,27 +97,67 @@ void Foresight::judge(Known& known, Cost replay_cost) {
   journal_.stats.num_followed += went_as_foreseen;
   const Cost step_cost = log_.program().cost();
   const bool same_costs = std::abs(step_cost - known.step_cost) <= 0.01 * known.step_cost;
-  if (same_costs && replay_cost <= known.schedule.replay_cost * 1.01) return;
+  if (same_costs && replay_cost <= known.schedule.replay_cost * 1.01) {
+    if (went_as_foreseen && !known.is_improved) improve(known);
+    return;
+  }
   if (known.step_cost > 0) known.online_cost *= step_cost / known.step_cost;
+  known.step_cost = step_cost;
   const bool is_better = replay_cost <= known.online_cost;
   if (known.num_made < kMostMade) {
     // What lay in the way when it was made may lie elsewhere now.
-    Schedule before = std::move(known.schedule);
-    make(known);
-    if (known.schedule.empty() && went_as_foreseen && is_better) known.schedule = std::move(before);
+    make(known, /*may_stay=*/went_as_foreseen && is_better);
   } else if (!is_better) {
     known.schedule = {};
   }
 }
 
-void Foresight::make(Known& known) {
+// Another schedule, or none, in the place of what it has. That may stay if there is no other.
+void Foresight::make(Known& known, bool may_stay) {
+  if (making_ != nullptr) return;
   ++known.num_made;
+  known.step_cost = log_.program().cost();
+  known.is_improved = false;
+  may_stay_ = may_stay;
+  begin_making(known, known.online_cost, kFirstLooks);
+}
+
+// Its schedule is good. There may be a better one.
+void Foresight::improve(Known& known) {
+  if (making_ != nullptr) return;
+  known.is_improved = true;
+  may_stay_ = true;
+  begin_making(known, known.schedule.replay_cost, kMoreLooks);
+}
+
+void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
   const StepProgram& program = log_.program();
-  known.step_cost = program.cost();
-  Schedule schedule = make_schedule(program, find_obstacles(program, space_, journal_.step),
-                                    space_.budget(), known.online_cost);
-  journal_.stats.num_schedules += !schedule.empty();
-  known.schedule = std::move(schedule);
+  ScheduleTask task{program,
+                    find_obstacles(program, space_, journal_.step),
+                    space_.budget(),
+                    most_cost,
+                    known.preferences,
+                    most_looks};
+  made_for_ = &known;
+  num_waits_ = 0;
+  making_ = std::make_unique<Making>(std::move(task), in_background_);
+}
+
+// The step that was seen is over. What was made is for a step before which the same lies in memory
+// as then.
+void Foresight::take_made(const Known* seen) {
+  if (making_ == nullptr || !making_->is_done()) return;
+  const bool fits = seen == made_for_ &&
+                    making_->task().obstacles ==
+                        find_obstacles(making_->task().program, space_, journal_.step);
+  if (!fits && ++num_waits_ < kMostWaits) return;
+  MadeSchedule made = making_->take();
+  making_ = nullptr;
+  Known& known = *std::exchange(made_for_, nullptr);
+  if (made.schedule.empty() && may_stay_) return;
+  journal_.stats.num_schedules += !made.schedule.empty();
+  known.schedule = std::move(made.schedule);
+  known.preferences = std::move(made.preferences);
 }
 
 // Whether the schedule makes all that is missing.

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/foresight/making.h"
+#include "core/foresight/preferences.h"
 #include "core/foresight/schedule.h"
 #include "core/foresight/step_log.h"
 #include "core/journal.h"
@@ -19,8 +21,12 @@ namespace coop {
 
 class Foresight {
  public:
-  Foresight(bool enabled, Graph& graph, const Space& space, Journal& journal)
-      : enabled_(enabled), space_(space), journal_(journal), log_(graph, space, journal) {}
+  Foresight(const Config& config, Graph& graph, const Space& space, Journal& journal)
+      : enabled_(config.policy.foresight),
+        in_background_(config.in_background),
+        space_(space),
+        journal_(journal),
+        log_(graph, space, journal) {}
   Foresight(const Foresight&) = delete;
   Foresight& operator=(const Foresight&) = delete;
 
@@ -135,10 +141,12 @@ class Foresight {
   struct Known {
     std::vector<uint64_t> marks;
     Schedule schedule;     // empty: the policy decides
+    Preferences preferences;  // by which it was found
     Cost online_cost = 0;  // what the policy recomputed
     Cost step_cost = 0;    // of all operators, when the schedule was made
     int num_made = 0;
-    bool is_guess = false;  // scheduled when it was seen once, and not met again yet
+    bool is_guess = false;     // scheduled when it was seen once, and not met again yet
+    bool is_improved = false;  // a better one was looked for
     int64_t used = 0;       // the step in which it was last met
   };
   // Where in which schedule it is. A replay lets other threads run, which may go on to another
@@ -178,6 +186,13 @@ class Foresight {
   // How often a schedule is made anew for a step that did not go as foreseen, or whose costs became
   // known better.
   static constexpr int kMostMade = 6;
+  // How much is looked at for a first schedule, and for a better one while it is followed: about
+  // 0.2 s and 3 s of one core.
+  static constexpr int64_t kFirstLooks = 20'000'000;
+  static constexpr int64_t kMoreLooks = 300'000'000;
+  // What lies in the way is the same in every step, or in every other; after so many it may be that
+  // it has changed.
+  static constexpr int kMostWaits = 8;
   // Most steps repeat: a new one gets its schedule at once, unless so many did not come again.
   static constexpr int kMostGuesses = 1;
 
@@ -190,7 +205,10 @@ class Foresight {
   bool brings_back(const std::vector<Value*>& inputs) const;
   void end_step();
   void judge(Known& known, Cost replay_cost);
-  void make(Known& known);
+  void make(Known& known, bool may_stay);
+  void improve(Known& known);
+  void begin_making(Known& known, Cost most_cost, int64_t most_looks);
+  void take_made(const Known* seen);
   Known* find_known();
   template <typename F>
   void for_each_dead(F&& f) {
@@ -201,6 +219,7 @@ class Foresight {
   }
 
   const bool enabled_;
+  const bool in_background_;
   const Space& space_;
   Journal& journal_;
   StepLog log_;
@@ -208,6 +227,10 @@ class Foresight {
   std::vector<uint64_t> marks_;  // of this step
   std::vector<std::unique_ptr<Known>> known_;
   int num_guesses_ = 0;  // steps that were scheduled when seen once, and did not come again
+  std::unique_ptr<Making> making_;  // null: none
+  Known* made_for_ = nullptr;
+  bool may_stay_ = false;  // its schedule, if no other is made
+  int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
   Known* tried_ = nullptr;   // what this step began to follow last
   std::vector<bool> holds_;  // by item: it stays though it is dead

@@ -31,25 +31,22 @@ struct Rectangle {
   double lifetime() const { return end - begin; }
 };
 
-// In which order they are placed, and whether each gets the lowest room that fits, or the tightest.
-struct Order {
-  double (*weight)(const Rectangle&);
-  bool tightest;
+// In which orders they are placed, the highest number first.
+constexpr double (*kOrders[])(const Rectangle&) = {
+    [](const Rectangle& r) { return static_cast<double>(r.bytes); },
+    [](const Rectangle& r) { return static_cast<double>(r.bytes) * r.bytes * r.lifetime(); },
+    [](const Rectangle& r) { return static_cast<double>(r.bytes) * r.lifetime(); },
+    [](const Rectangle& r) { return r.lifetime(); },
 };
 
-constexpr Order kOrders[] = {
-    {[](const Rectangle& r) { return static_cast<double>(r.bytes); }, false},
-    {[](const Rectangle& r) { return r.lifetime(); }, true},
-    {[](const Rectangle& r) { return static_cast<double>(r.bytes) * r.bytes * r.lifetime(); },
-     false},
-    {[](const Rectangle& r) { return static_cast<double>(r.bytes) * r.lifetime(); }, false},
-    {[](const Rectangle& r) { return r.lifetime(); }, false},
+// One that has an address, for part of its time: what is looked at most often.
+struct Placed {
+  Bytes address;
+  Bytes end_address;
+  int32_t begin;
+  int32_t end;
+  const Rectangle* rectangle;
 };
-
-// How often an order is tried, with what found no place before all others; and how many pairs are
-// looked at in all before that ends.
-constexpr int kMostTries = 24;
-constexpr int64_t kMostLooks = 50'000'000;
 
 constexpr StepProgram::Death kNoDeath{StepProgram::kNever, 0, 0};
 
@@ -76,43 +73,22 @@ class Placer {
       taken.freed = obstacle.death.freed;
       taken.address = obstacle.begin;
     }
-    std::sort(fixed_.begin(), fixed_.end(), is_below);
     add_stays();
     add_replays();
   }
 
-  // Returns the bytes that have no place.
-  Bytes place() {
-    std::vector<Bytes> best;
-    Bytes least = std::numeric_limits<Bytes>::max();
-    for (const Order& order : kOrders) {
-      std::vector<int32_t> sorted = sort(order);
-      // What found no place comes first the next time.
-      for (int tries = 0; least > 0 && tries < kMostTries; ++tries) {
-        if (num_looks_ > kMostLooks) break;
-        const Bytes left = place(sorted, order.tightest);
-        if (left < least) {
-          least = left;
-          best.clear();
-          for (const Rectangle& rectangle : rectangles_) best.push_back(rectangle.address);
-        }
-        std::stable_partition(sorted.begin(), sorted.end(),
-                              [&](int32_t i) { return rectangles_[i].address < 0; });
-      }
-    }
-    for (size_t i = 0; i < best.size(); ++i) rectangles_[i].address = best[i];
-    return best.empty() ? 0 : least;
-  }
+  // Returns what has no place.
+  std::vector<Unplaced> place();
+  int64_t num_looks() const { return num_looks_; }
 
   Schedule schedule() const;
 
  private:
-  static bool is_below(const Rectangle& a, const Rectangle& b) { return a.address < b.address; }
-
   void add_stays();
   void add_replays();
-  std::vector<int32_t> sort(const Order& order) const;
-  Bytes place(const std::vector<int32_t>& sorted, bool tightest);
+  void add(const Rectangle& rectangle);
+  void find_room(Rectangle& next);
+  Bytes place(double (*weight)(const Rectangle&));
   Bytes address_of(int32_t rectangle) const {
     return rectangle < 0 ? -1 : rectangles_[rectangle].address;
   }
@@ -122,6 +98,7 @@ class Placer {
   const Bytes arena_end_;
   int64_t num_looks_ = 0;
   std::vector<Rectangle> fixed_;
+  std::vector<Placed> placed_;  // in order of addresses
   std::vector<Rectangle> rectangles_;
   std::vector<int32_t> of_stay_;  // its rectangle; -1: none
   std::vector<int32_t> other_;    // of what outlives its step: the place of every other step
@@ -206,48 +183,74 @@ void Placer::add_replays() {
   first_result_.push_back(static_cast<int32_t>(results_.size()));
 }
 
-std::vector<int32_t> Placer::sort(const Order& order) const {
-  std::vector<double> weights;
-  for (const Rectangle& rectangle : rectangles_) weights.push_back(order.weight(rectangle));
-  std::vector<int32_t> sorted(rectangles_.size());
-  std::iota(sorted.begin(), sorted.end(), 0);
-  std::stable_sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
-    if (weights[a] != weights[b]) return weights[a] > weights[b];
-    return rectangles_[a].bytes > rectangles_[b].bytes;
-  });
-  return sorted;
+void Placer::add(const Rectangle& rectangle) {
+  const Bytes end = rectangle.address + rectangle.bytes;
+  auto insert = [&](int32_t from, int32_t to) {
+    const Placed next{rectangle.address, end, from, to, &rectangle};
+    placed_.insert(
+        std::upper_bound(placed_.begin(), placed_.end(), next,
+                         [](const Placed& a, const Placed& b) { return a.address < b.address; }),
+        next);
+  };
+  insert(rectangle.begin, rectangle.end);
+  if (rectangle.again > 0) insert(0, rectangle.again);
 }
 
-Bytes Placer::place(const std::vector<int32_t>& sorted, bool tightest) {
-  std::vector<Rectangle> placed = fixed_;  // in order of addresses
-  placed.reserve(fixed_.size() + rectangles_.size());
+void Placer::find_room(Rectangle& next) {
+  Bytes top = 0;
+  auto is_in_the_way = [&](const Placed& other) {
+    const bool now = other.begin < next.end && next.begin < other.end;
+    return (now || other.begin < next.again) && other.rectangle->meets(next);
+  };
+  for (const Placed& other : placed_) {
+    ++num_looks_;
+    if (!is_in_the_way(other)) continue;
+    if (other.address - top >= next.bytes) break;
+    top = std::max(top, other.end_address);
+  }
+  if (top + next.bytes <= arena_end_) next.address = top;
+}
+
+// Each at the lowest address, in that order. Returns the bytes that have no place.
+Bytes Placer::place(double (*weight)(const Rectangle&)) {
+  placed_.clear();
+  for (const Rectangle& rectangle : fixed_) add(rectangle);
+  std::vector<double> weights;
+  for (const Rectangle& rectangle : rectangles_) weights.push_back(weight(rectangle));
+  std::vector<int32_t> sorted(rectangles_.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](int32_t a, int32_t b) { return weights[a] > weights[b]; });
   Bytes left = 0;
-  for (const int32_t index : sorted) {
-    Rectangle& next = rectangles_[index];
+  for (const int32_t i : sorted) {
+    Rectangle& next = rectangles_[i];
     next.address = -1;
-    Bytes top = 0;
-    Bytes least = std::numeric_limits<Bytes>::max();
-    auto consider = [&](Bytes end) {
-      const Bytes room = end - top;
-      if (room < next.bytes || (tightest ? room >= least : next.address >= 0)) return;
-      next.address = top;
-      least = room;
-    };
-    for (const Rectangle& other : placed) {
-      ++num_looks_;
-      if (!other.meets(next)) continue;
-      consider(other.address);
-      if (!tightest && next.address >= 0) break;
-      top = std::max(top, other.address + other.bytes);
-    }
-    consider(arena_end_);
-    if (next.address < 0) {
+    find_room(next);
+    if (next.address >= 0) {
+      add(next);
+    } else {
       left += next.bytes;
-      continue;
     }
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), next, is_below), next);
   }
   return left;
+}
+
+std::vector<Unplaced> Placer::place() {
+  std::vector<Rectangle> best;
+  Bytes least = std::numeric_limits<Bytes>::max();
+  for (const auto& order : kOrders) {
+    const Bytes left = place(order);
+    if (left == 0) return {};
+    if (left >= least) continue;
+    least = left;
+    best = rectangles_;
+  }
+  std::vector<Unplaced> unplaced;
+  for (const Rectangle& rectangle : best) {
+    if (rectangle.address >= 0) continue;
+    unplaced.push_back({rectangle.bytes, rectangle.begin, rectangle.end});
+  }
+  return unplaced;
 }
 
 Schedule Placer::schedule() const {
@@ -307,17 +310,20 @@ std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& sp
     if (block.is_free()) return;
     StepProgram::Death death = kNoDeath;
     if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
-    if (death.freed > 0 || death.op > 0) {
+    if (!is_at_once(death)) {
       obstacles.push_back({block.offset, block.offset + block.bytes, death});
     }
   });
   return obstacles;
 }
 
-Schedule place(const StepProgram& program, const Timeline& timeline,
-               const std::vector<Obstacle>& obstacles, Bytes arena_end, Bytes* unplaced) {
+std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<Obstacle>& obstacles, Bytes arena_end,
+                              std::vector<Unplaced>* unplaced, int64_t* num_looks) {
   Placer placer(program, timeline, obstacles, arena_end);
   *unplaced = placer.place();
+  *num_looks += placer.num_looks();
+  if (!unplaced->empty()) return std::nullopt;
   return placer.schedule();
 }
 

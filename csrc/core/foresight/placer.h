@@ -1,8 +1,9 @@
-// Where everything lies, when it is known how long it stays. Each in turn gets the lowest or the
-// tightest room that is free for as long as it stays; which order is best differs from step to
-// step, so a few are tried.
+// Where everything lies, when it is known how long it stays. Each in turn, the largest first, gets
+// the lowest room that is free for as long as it stays. If that leaves something over, other orders
+// are tried.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/foresight/schedule.h"
@@ -17,14 +18,28 @@ struct Obstacle {
   Bytes begin;
   Bytes end;
   StepProgram::Death death;
+
+  bool operator==(const Obstacle&) const = default;
 };
+
+// It is gone before the first operator.
+inline bool is_at_once(const StepProgram::Death& death) { return death.op == 0 && death.freed == 0; }
 
 // What lies in memory at the end of the step that the program is of, and for how long it will in
 // the next one.
 std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& space, int64_t step);
 
-// The schedule that follows a timeline. What does not fit has no address: `unplaced` are its bytes.
-Schedule place(const StepProgram& program, const Timeline& timeline,
-               const std::vector<Obstacle>& obstacles, Bytes arena_end, Bytes* unplaced);
+// What found no place.
+struct Unplaced {
+  Bytes bytes;
+  int32_t begin;  // moments
+  int32_t end;
+};
+
+// The schedule that follows a timeline, or what of it does not fit. `num_looks` grows by what was
+// looked at.
+std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<Obstacle>& obstacles, Bytes arena_end,
+                              std::vector<Unplaced>* unplaced, int64_t* num_looks);
 
 }  // namespace coop

@@ -19,6 +19,13 @@ class Profile {
         most_(2 * width_, 0),
         added_(2 * width_, 0) {}
 
+  explicit Profile(const std::vector<Bytes>& bytes) : Profile(static_cast<int32_t>(bytes.size())) {
+    std::copy(bytes.begin(), bytes.end(), most_.begin() + width_);
+    for (int32_t node = width_ - 1; node >= 1; --node) {
+      most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+    }
+  }
+
   // To the operators [begin, end).
   void add(int32_t begin, int32_t end, Bytes bytes) {
     begin = std::max(begin, 0);

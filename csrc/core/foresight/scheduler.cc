@@ -8,8 +8,6 @@ namespace coop {
 
 namespace {
 
-// What is recomputed stays for needs that are at most this share of the step away.
-constexpr double kNear = 0.005;
 // Dead values that are looked at, whether to keep one instead of another value.
 constexpr size_t kMostAncestors = 12;
 // Estimates are good for so many operators that need the most memory, by the size of the step.
@@ -22,9 +20,10 @@ int32_t end_of(const StepProgram::Item& item) { return begin(item.end); }
 
 }  // namespace
 
-Scheduler::Scheduler(const StepProgram& program)
+Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences)
     : program_(program),
-      near_(static_cast<int32_t>(std::ceil(kNear * program.size()))),
+      preferences_(preferences),
+      near_(static_cast<int32_t>(std::ceil(preferences.near * program.size()))),
       most_peaks_(1 + program.num_items() / kItemsAPeak),
       profile_(2 * program.size()),
       needs_(program.items.size()),
@@ -67,13 +66,13 @@ Scheduler::Scheduler(const StepProgram& program)
 
 void Scheduler::update(const Timeline& timeline) {
   needs_ = timeline.needs();
-  profile_ = Profile(2 * program_.size());
+  std::vector<Bytes> bytes;
   for (int32_t op = 0; op < program_.size(); ++op) {
-    const Bytes before = timeline.bytes_before(op);
-    profile_.add(begin(op), running(op), before);
-    profile_.add(running(op), begin(op + 1), timeline.bytes_running(op));
+    bytes.push_back(timeline.bytes_before(op));
+    bytes.push_back(timeline.bytes_running(op));
     passing_[op] = 0;
   }
+  profile_ = Profile(bytes);
   for (const Timeline::Stay& stay : timeline.stays()) {
     if (!stay.replayed || stay.begin == stay.end) continue;
     const Needs& needs = needs_[stay.item];
@@ -83,9 +82,7 @@ void Scheduler::update(const Timeline& timeline) {
 }
 
 bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
-  Profile profile(timeline.num_moments());
-  const std::vector<Bytes>& bytes = timeline.bytes();
-  for (int32_t m = 0; m < timeline.num_moments(); ++m) profile.add(m, m + 1, bytes[m]);
+  Profile profile(timeline.bytes());
   const std::vector<Timeline::Stay>& stays = timeline.stays();
   std::vector<std::pair<double, int32_t>> candidates;
   for (size_t s = 0; s < stays.size(); ++s) {
@@ -177,6 +174,7 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
     op_mark_[maker] = round_;
     if (is_replayed(maker, time)) continue;
     cost += program_.operators[maker].cost;
+    ++num_looks_;
     program_.for_each_source(maker, [&](int32_t source) {
       if (source == kept || is_there(source, time)) return;
       if (collect && ancestors_.size() < kMostAncestors) ancestors_.push_back(source);
@@ -212,16 +210,18 @@ bool Scheduler::set_price(Gap& gap, int32_t op) {
     if (freed <= 0) continue;
     const double price =
         closure_cost(gap.item, gap.time, ancestor, /*collect=*/false) / static_cast<double>(freed);
-    if (price < gap.price) {
+    if (price * preferences_.instead < gap.price) {
       gap.price = price;
       gap.instead = ancestor;
     }
   }
+  gap.price *= weight(gap.item);
   return true;
 }
 
 void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   gaps.clear();
+  num_looks_ += program_.num_items();
   for (int32_t item = 0; item < program_.num_items(); ++item) {
     const StepProgram::Item& info = program_.items[item];
     if (info.maker < 0 || info.bytes == 0 || info.in_backward || info.born >= op) continue;
@@ -306,7 +306,9 @@ bool Scheduler::fit(Bytes room) {
   std::vector<Gap> gaps;
   auto later = [](const Gap& a, const Gap& b) { return a.price > b.price; };
   for (int32_t peak = 0; peak < most_peaks_ && profile_.most() > room_; ++peak) {
-    const int32_t moment = profile_.where_most();
+    int32_t moment = profile_.where_most();
+    const int32_t first = running(preferences_.first_operator);
+    if (std::exchange(is_first_, false) && first > 0 && profile_.at(first) > room_) moment = first;
     const int32_t op = moment / 2;
     find_gaps(op, gaps);
     std::make_heap(gaps.begin(), gaps.end(), later);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/foresight/needs.h"
+#include "core/foresight/preferences.h"
 #include "core/foresight/profile.h"
 #include "core/foresight/step_program.h"
 #include "core/foresight/timeline.h"
@@ -17,10 +18,13 @@ namespace coop {
 
 class Scheduler {
  public:
-  explicit Scheduler(const StepProgram& program);
+  // All of it outlives the scheduler.
+  Scheduler(const StepProgram& program, const Preferences& preferences);
 
   // Gives up what it must until about everything fits. False: it does not.
   bool fit(Bytes room);
+  // What it has looked at so far: a measure of time that is the same in every run.
+  int64_t num_looks() const { return num_looks_; }
   const std::vector<Needs>& needs() const { return needs_; }
   // What the needs mean exactly. While it gives up, it only estimates that.
   void update(const Timeline& timeline);
@@ -46,6 +50,9 @@ class Scheduler {
   bool is_replayed(int32_t maker, int32_t time) const;
   template <typename F>
   void for_each_sibling(const Gap& gap, int32_t op, F&& f) const;
+  double weight(int32_t item) const {
+    return preferences_.weights.empty() ? 1 : preferences_.weights[item];
+  }
   Cost closure_cost(int32_t item, int32_t time, int32_t kept, bool collect);
   void give_up(const Gap& gap);
   void make_again(int32_t item, int32_t time, int32_t kept);
@@ -54,6 +61,7 @@ class Scheduler {
   void set_passing(int32_t time, Bytes bytes);
 
   const StepProgram& program_;
+  const Preferences& preferences_;
   Bytes room_ = 0;
   const int32_t near_;
   const int32_t most_peaks_;
@@ -64,6 +72,8 @@ class Scheduler {
   std::vector<int32_t> queue_;
   std::vector<int64_t> op_mark_;
   int64_t round_ = 0;
+  bool is_first_ = true;  // nothing was given up yet
+  int64_t num_looks_ = 0;
 };
 
 }  // namespace coop

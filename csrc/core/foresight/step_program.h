@@ -40,6 +40,8 @@ struct StepProgram {
     int32_t op;
     int32_t freed;  // how many items there were
     Bytes bytes;
+
+    bool operator==(const Death&) const = default;
   };
 
   std::vector<Operator> operators;

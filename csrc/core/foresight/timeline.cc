@@ -4,7 +4,8 @@
 
 namespace coop {
 
-Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs)
+Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
+                   const std::vector<Bytes>& reserved)
     : program_(&program) {
   const int32_t size = program.size();
   for (int32_t item = 0; item < program.num_items(); ++item) {
@@ -36,7 +37,7 @@ Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs)
   find_reads();
   end_stays();
   share_memory();
-  count_bytes();
+  count_bytes(reserved);
 }
 
 void Timeline::add_stays(int32_t item, const Needs& needs) {
@@ -174,7 +175,7 @@ void Timeline::share_memory() {
   }
 }
 
-void Timeline::count_bytes() {
+void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
   std::vector<Bytes> change(bytes_.size() + 1, 0);
   auto add = [&](int32_t begin, int32_t end, Bytes bytes) {
     if (begin >= end) return;
@@ -191,6 +192,7 @@ void Timeline::count_bytes() {
   }
   for (int32_t op = 0; op < program_->size(); ++op) {
     add(run_moments_[op], run_moments_[op] + 1, program_->operators[op].temporary);
+    if (!reserved.empty()) add(first_moment(op), run_moments_[op] + 1, reserved[op]);
   }
   for (size_t r = 0; r < replays_.size(); ++r) {
     if (!replays_[r].live) continue;
@@ -209,6 +211,11 @@ void Timeline::count_bytes() {
   }
   Bytes held = 0;
   for (size_t m = 0; m < bytes_.size(); ++m) bytes_[m] = held += change[m];
+}
+
+int32_t Timeline::operator_at(int32_t moment) const {
+  const auto found = std::lower_bound(run_moments_.begin(), run_moments_.end(), moment);
+  return std::min(static_cast<int32_t>(found - run_moments_.begin()), program_->size() - 1);
 }
 
 Bytes Timeline::bytes_before(int32_t op) const {

@@ -36,8 +36,10 @@ class Timeline {
     bool was_read = false;  // or it stays for another reason
   };
 
-  // The needs are by item; of what cannot be made again they are empty.
-  Timeline(const StepProgram& program, const std::vector<Needs>& needs);
+  // The needs are by item; of what cannot be made again they are empty. `reserved` are bytes by
+  // operator that are not to be used; none if it is empty.
+  Timeline(const StepProgram& program, const std::vector<Needs>& needs,
+           const std::vector<Bytes>& reserved = {});
 
   // The needs that are left: without those of replays that nobody reads.
   std::vector<Needs> needs() const;
@@ -47,10 +49,11 @@ class Timeline {
   int32_t num_moments() const { return static_cast<int32_t>(bytes_.size()); }
   int32_t first_moment(int32_t op) const { return op == 0 ? 0 : run_moments_[op - 1] + 1; }
   int32_t run_moment(int32_t op) const { return run_moments_[op]; }
+  int32_t operator_at(int32_t moment) const;
   // The moment from which on what died before an operator ended is gone: before that operator, or,
   // if it had allocated before, after it.
   int32_t death_moment(int32_t op, int32_t freed) const;
-  // All that is held then.
+  // All that is held then, and what is reserved.
   const std::vector<Bytes>& bytes() const { return bytes_; }
   Bytes bytes_before(int32_t op) const;  // the most while its inputs are brought back
   Bytes bytes_running(int32_t op) const { return bytes_[run_moments_[op]]; }
@@ -72,7 +75,7 @@ class Timeline {
   void read(int32_t item, int32_t time, int32_t moment);
   void end_stays();
   void share_memory();
-  void count_bytes();
+  void count_bytes(const std::vector<Bytes>& reserved);
   int32_t death_moment(const StepProgram::Item& item) const;
 
   const StepProgram* program_;
