@@ -1,4 +1,4 @@
-"""Torch's database of operators, each a graph of AOTAutograd's: `python -m tests.compiled.operators`.
+"""Torch's database of operators as graphs of AOTAutograd's (`python -m tests.compiled.operators`).
 
 A graph is a region like those of torch.compile. Plain and inside a budget where everything is
 evicted after every operator, results and gradients must be the same bits.
