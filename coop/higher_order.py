@@ -25,7 +25,9 @@ class HigherOrderPatch:
         self._patches = Patches()
         keys = torch._C._dispatch_keyset_full()
         for name in ("Fake", "TESTING_ONLY_GenericMode"):
-            keys = keys.remove(torch._C._parse_dispatch_key(name))
+            key = torch._C._parse_dispatch_key(name)
+            assert key is not None
+            keys = keys.remove(key)
         self._others = keys
 
     def enter(self) -> None:

@@ -8,6 +8,7 @@ the same operators as on the hardware.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -265,6 +266,18 @@ def _iterator_without_workers(loader: torch.utils.data.DataLoader[Any]) -> Any:
         loader.num_workers, loader.timeout = before
 
 
+_UNCOMPILED = (
+    "coop: recorded as it runs without torch.compile, which needs the hardware: compiled graphs "
+    "keep less and are faster. For a plan of them, record the program there: `coop run --trace`"
+)
+
+
+def _uncompiled(model: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`torch.compile`: a compiler makes tensors of its own, which would mix with these."""
+    warnings.warn(_UNCOMPILED, stacklevel=2)
+    return (lambda function: function) if model is None else model
+
+
 @contextlib.contextmanager
 def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
     """What the body computes has no bytes; `engine` sees its operators.
@@ -281,6 +294,7 @@ def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
         _patched(optimizer, "_foreach_supported_types", foreach_types),
         _patched(torch.nn.Module, "_apply", _apply),
         _patched(torch.utils.data.DataLoader, "_get_iterator", _iterator_without_workers),
+        _patched(torch, "compile", _uncompiled),
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
         # `backward` runs code of the program (checkpointed layers, hooks), and modules call these
         # from functions of torch: in both places the mode would be off.

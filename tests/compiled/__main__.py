@@ -17,9 +17,12 @@ from tests.adapter.harness import (
     try_budget,
 )
 
+from . import compiled_programs
 from .compiled_programs import EVICTING, OTHERS
 
-SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+# Of blocks, so that one of them is a small part of a program.
+DEPTH = 16
 KIB = 1024
 
 
@@ -40,6 +43,7 @@ def row(name: str, backend: str) -> str:
 
 def main(backend: str = "inductor", *names: str) -> None:
     torch.set_num_threads(1)
+    compiled_programs.DEPTH = DEPTH
     with coop.budget("1 MiB", device="cpu"):
         pass  # what is compiled from now on is seen
     print("| program | peak KiB | smallest budget | evictions | replays |")
