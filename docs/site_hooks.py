@@ -1,4 +1,6 @@
-"""For mkdocs: links to files of the repository that are no pages.
+"""For mkdocs: what the search finds, and links to files of the repository that are no pages.
+
+Pages that a program wrote are left out of the search: they have all words, and answer no question.
 
 On a site they lead nowhere, so they become text with the file's name. That the file is there is
 checked: a wrong link is a warning, which is an error where the site is built strictly.
@@ -11,11 +13,25 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOG = logging.getLogger("mkdocs.hooks.links")
+GENERATED = ("results/", "coverage.md", "elsewhere.md", "evicted-arguments.md", "operators.md")
+# For people who work on coop: after the others.
+INSIDE = (
+    "architecture.md",
+    "decisions/",
+    "extending.md",
+    "methodology.md",
+    "trace-format.md",
+    "tried.md",
+)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called for every page."""
+    if page.file.src_uri.startswith(GENERATED):
+        page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri.startswith(INSIDE):
+        page.meta["search"] = {"boost": 0.2}
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def replaced(link: "re.Match[str]") -> str:

@@ -1,4 +1,4 @@
-"""The budget of a callback: training runs inside of it, whatever the program does before and after."""
+"""The budget of a callback: training runs inside of it, the rest of the program does not."""
 
 from __future__ import annotations
 

@@ -59,13 +59,8 @@ class Page:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network"):
             self.call(f"{domain}.enable")
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self._size = width, height
+        self.resize()
 
     def __enter__(self) -> Page:
         return self
@@ -112,6 +107,13 @@ class Page:
         if message.get("method") == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
         return message
+
+    def resize(self, width: int = 0, height: int = 0) -> None:
+        """The page gets this size; 0: its first one."""
+        size = {"width": width or self._size[0], "height": height or self._size[1]}
+        self.call(
+            "Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False
+        )
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression; promises are waited for."""

@@ -239,6 +239,13 @@ def test_light_dark_and_paper(page: Page, tmp_path: Path, screenshots: Path) -> 
         page.next_frame()
         colors[media, scheme] = plot_color(page)
         page.screenshot(screenshots / f"{media}-{scheme}.png")
+    # A4 without its margins. Nothing is cut off, and no line is of single letters.
+    page.resize(718, 1000)
+    wide = "[...document.querySelectorAll('table')].filter(t => t.offsetWidth > 718).length"
+    assert page.run(wide) == 0
+    assert page.run("document.querySelector('#steps td:nth-child(2)').offsetHeight") < 40
+    page.screenshot(screenshots / "paper.png")
+    page.resize()
     page.call("Emulation.setEmulatedMedia", media="", features=[])
     assert colors == {
         ("screen", "light"): "251,252,253",

@@ -23,6 +23,7 @@ const Collective* find_collective(const std::string& base) {
       {"c10d::broadcast_", kWrites},
       {"c10d::check_for_nan", kReads},
       {"c10d::gather_", kWrites},
+      {"c10d::gather_into_tensor_", kWrites},  // of torch 2.15
       {"c10d::monitored_barrier_", kReads},
       {"c10d::recv_", kWrites},
       {"c10d::recv_any_source_", kWrites},

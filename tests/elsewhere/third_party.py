@@ -1,0 +1,339 @@
+"""Scripts that were not written for coop, where memory is limited so that plain torch runs out.
+
+`python -m tests.elsewhere.third_party CHECKOUTS` runs them: CHECKOUTS has a clone of each
+repository below, by its name. Nothing is downloaded and nothing is changed: each script runs in a
+copy of its folder, on data of `third_party_data.py`. Memory is limited by `ulimit -v`, which needs
+no privileges, and lets torch say itself that there is none left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.elsewhere import third_party_data as data
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 2**20
+# Of the memory that plain torch takes for the script.
+SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class Script:
+    """One of them."""
+
+    repository: str
+    folder: str  # in the repository; it runs in a copy of this
+    command: str  # after `python` or `coop run`
+    prepare: Callable[[Path], None] | None = None
+    shows: str = r"loss"  # lines with this are compared with those of a run without limits
+    paths: str = ""  # of the repository, where its modules are found
+    share: float = SHARE
+
+    @property
+    def name(self) -> str:
+        return f"{self.repository.split('/')[1]}: {self.folder}/{self.command.split()[0]}".replace(
+            "./", ""
+        )
+
+
+_CLM = (
+    "--train_file made.txt --tokenizer_name tokenizer --do_train --max_steps 2 --logging_steps 1 "
+    "--report_to none --output_dir out --save_strategy no --per_device_train_batch_size 8 --use_cpu"
+)
+SCRIPTS = (
+    Script(
+        "karpathy/nanoGPT",
+        ".",
+        "train.py config/train_shakespeare_char.py --dataset=made --device=cpu --compile=False "
+        "--dtype=float32 --batch_size=8 --max_iters=3 --lr_decay_iters=3 --log_interval=1 "
+        "--eval_iters=1",
+        data.tokens,
+    ),
+    Script(
+        "karpathy/minGPT",
+        "projects/chargpt",
+        "chargpt.py --trainer.max_iters=3 --trainer.batch_size=64 --trainer.num_workers=0 "
+        "--model.model_type=gpt-mini",
+        data.plain_text,
+        shows="train loss",
+        paths=".",
+    ),
+    Script(
+        "karpathy/makemore",
+        ".",
+        "makemore.py --max-steps 11 --batch-size 1024 --n-embd 128 --num-workers 0",
+        data.names,
+    ),
+    Script(
+        "lucidrains/x-transformers",
+        ".",
+        "train_enwik8.py --num_batches 2 --batch_size 2 --gradient_accumulate_every 2 "
+        "--seq_len 256 --generate_every 100 --validate_every 100 --cpu",
+        data.enwik8,
+        paths=".",
+    ),
+    Script(
+        "huggingface/transformers",
+        "examples/pytorch/language-modeling",
+        f"run_clm.py --config_name gpt2 --block_size 256 {_CLM}",
+        data.hub_model,
+    ),
+    Script(
+        "huggingface/transformers",
+        "examples/pytorch/language-modeling",
+        f"run_mlm.py --config_name bert --max_seq_length 256 {_CLM}",
+        data.hub_model,
+    ),
+    Script(
+        "huggingface/pytorch-image-models",
+        ".",
+        "train.py --data-dir made --model vit_tiny_patch16_224 --num-classes 2 --device cpu "
+        "--batch-size 16 --epochs 1 --workers 0 --log-interval 1 --validation-batch-size 8",
+        data.image_folders,
+        shows="Loss:",
+        paths=".",
+    ),
+    Script(
+        "pytorch/examples",
+        "imagenet",
+        "main.py made --arch resnet18 --batch-size 16 --epochs 1 --workers 0 --print-freq 1 "
+        "--no-accel --seed 1",
+        data.image_folders,
+        shows="Epoch",
+    ),
+    Script(
+        "pytorch/examples",
+        "word_language_model",
+        "main.py --data . --model Transformer --emsize 256 --nhid 512 --nlayers 4 --batch_size 32 "
+        "--bptt 128 --epochs 1 --log-interval 1",
+        data.corpus,
+    ),
+    Script(
+        "pytorch/examples",
+        "gat",
+        "main.py --epochs 2 --val-every 2 --no-accel",
+        data.cora,
+    ),
+    Script(
+        "pytorch/examples",
+        "time_sequence_prediction",
+        "train.py --steps 1",
+        data.waves,
+    ),
+    Script(
+        "pytorch/examples",
+        "siamese_network",
+        "main.py --epochs 1 --batch-size 256 --test-batch-size 100 --no-accel --log-interval 1",
+        data.mnist,
+        shows="Loss",
+    ),
+    Script(
+        "milesial/Pytorch-UNet",
+        ".",
+        "train.py --epochs 1 --batch-size 2 --scale 1.0",
+        data.masks,
+        shows="Dice|Checkpoint",
+    ),
+)
+
+
+@dataclass
+class Outcome:
+    """What came of one script; bytes beside what importing torch takes."""
+
+    name: str
+    repository: str
+    commit: str
+    command: str
+    base_bytes: int = 0
+    peak_bytes: int = 0
+    limit_bytes: int = 0
+    plain_seconds: float = 0.0
+    coop_seconds: float = 0.0
+    plain_error: str = ""
+    lines: tuple[str, ...] = ()  # of coop's
+    num_compared: int = 0
+    same: bool = False
+    trained: bool = False
+    failure: str = ""
+
+
+@dataclass
+class Run:
+    """One process."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    peak_bytes: int
+
+
+def run(command: list[str], folder: Path, paths: str, limit: int = 0) -> Run:
+    """To its end; its addresses limited to so many bytes (0: not)."""
+    if limit:
+        command = ["prlimit", f"--as={limit}", *command]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (paths, str(ROOT)))),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "CUDA_VISIBLE_DEVICES": "",
+        "WANDB_MODE": "disabled",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
+        "COOP_DEVICE": "cpu",
+    }
+    begin = time.perf_counter()
+    out, err = folder.parent / "out.txt", folder.parent / "err.txt"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=stdout, stderr=stderr
+        )
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, _highest(process.pid))
+            time.sleep(0.02)
+    seconds = time.perf_counter() - begin
+    return Run(process.returncode, out.read_text(), err.read_text(), seconds, peak)
+
+
+def _highest(pid: int) -> int:
+    """The most addresses that the process had so far."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmPeak:\s+(\d+) kB", text)
+    return int(found[1]) * 1024 if found else 0
+
+
+def shown(script: Script, ran: Run) -> list[str]:
+    """What it printed of its losses, without times."""
+    lines = re.split(r"[\r\n]+", ran.out + "\n" + ran.err)
+    kept = [line for line in lines if re.search(script.shows, line) and "coop" not in line]
+    return [re.sub(_TIMES, "", line) for line in kept]
+
+
+# Whatever is said of time, in the ways of these scripts.
+_TIMES = "|".join(
+    (
+        r"\d+(\.\d+)?(e-?\d+)? ?m?s\b",
+        r"iter_dt \S+",
+        r"'?(train_)?(runtime|samples_per_second|steps_per_second)'?: '?[\d.]+'?,?",
+        r"(Time|Data|time|Rate):? +[\d.]+( ?\([\d., ]+\))?s?",
+        r"[\d.,]+(/s|img/s|it/s|s/it)",
+        r"\([\d.]+s\)",
+        r"\([\d., ]+/s\)",
+        r"mfu \S+",
+        r"ms/batch +[\d.]+",
+        r"\d+:\d+",
+        r"^INFO.*?: ",
+    )
+)
+
+
+def try_out(script: Script, checkouts: Path) -> Outcome:
+    """The script without limits; then limited, plain and by coop."""
+    checkout = checkouts / script.repository.split("/")[1]
+    commit = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "--short=10", "HEAD"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    outcome = Outcome(script.name, script.repository, commit, script.command)
+    paths = str((checkout / script.paths).resolve()) if script.paths else ""
+    with tempfile.TemporaryDirectory(prefix="coop-third-party-") as temporary:
+        first = Path(temporary, "first/work")
+        first.mkdir(parents=True)
+
+        def fresh() -> Path:
+            work = Path(temporary, "run/work")
+            shutil.rmtree(work.parent, ignore_errors=True)
+            ignored = shutil.ignore_patterns(".git", "*.ipynb", "assets", "images", "tests")
+            shutil.copytree(checkout / script.folder, work, ignore=ignored)
+            if script.prepare is not None:
+                script.prepare(work)
+            return work
+
+        words = script.command.split()
+        outcome.base_bytes = run([sys.executable, "-c", "import torch"], first, "").peak_bytes
+        free = run([sys.executable, *words], fresh(), paths)
+        if free.code != 0:
+            outcome.failure = "without limits: " + _last(free)
+            return outcome
+        outcome.plain_seconds = free.seconds
+        outcome.peak_bytes = free.peak_bytes - outcome.base_bytes
+        outcome.limit_bytes = int(outcome.peak_bytes * script.share)
+        limit = outcome.base_bytes + outcome.limit_bytes
+        plain = run([sys.executable, *words], fresh(), paths, limit)
+        outcome.plain_error = "" if plain.code == 0 else _last(plain)
+        by_coop = run([sys.executable, "-m", "coop", "run", *words], fresh(), paths, limit)
+        outcome.coop_seconds = by_coop.seconds
+        outcome.lines = tuple(
+            line for line in by_coop.err.splitlines() if line.startswith("coop: ")
+        )
+        expected = shown(script, free)
+        outcome.num_compared = len(expected)
+        outcome.same = bool(expected) and expected == shown(script, by_coop)
+        outcome.trained = by_coop.code == 0
+        if not outcome.trained:
+            outcome.failure = _last(by_coop)
+        elif not outcome.same:
+            outcome.failure = f"shows {shown(script, by_coop)[:3]}, not {expected[:3]}"
+        if os.environ.get("KEEP"):
+            Path(os.environ["KEEP"], script.name.replace("/", "_")).write_text(
+                "\n=====\n".join(
+                    (free.out, free.err, plain.out, plain.err, by_coop.out, by_coop.err)
+                )
+            )
+    return outcome
+
+
+def _last(ran: Run) -> str:
+    """What it died of, in a line."""
+    lines = [line.strip() for line in ran.err.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+    return (errors or lines or [f"exit code {ran.code}"])[-1]
+
+
+def main() -> int:
+    """Writes what came of each into a file, and goes on there when it is run again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkouts", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("build/third-party.json"))
+    parser.add_argument("--only", default="", help="part of a script's name")
+    args = parser.parse_args()
+    known = json.loads(args.out.read_text()) if args.out.exists() else {}
+    for script in SCRIPTS:
+        if args.only not in script.name or (not args.only and script.name in known):
+            continue
+        outcome = try_out(script, args.checkouts.resolve())
+        known[script.name] = asdict(outcome)
+        args.out.parent.mkdir(exist_ok=True)
+        args.out.write_text(json.dumps(known, indent=1))
+        print(
+            f"{outcome.name}: {outcome.peak_bytes / MIB:.0f} MiB, limited to "
+            f"{outcome.limit_bytes / MIB:.0f}; plain {outcome.plain_seconds:.0f} s, then "
+            f"{outcome.plain_error[:90] or 'RUNS'}; coop {outcome.coop_seconds:.0f} s, "
+            f"trained: {outcome.trained}, same: {outcome.same} ({outcome.num_compared}) "
+            f"{outcome.failure[:200]}",
+            flush=True,
+        )
+        for line in outcome.lines:
+            print("   ", line[:160], flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
