@@ -14,7 +14,7 @@ import coop
 from coop.tracing import record_without_hardware
 from tests.planner.equality import decisions_of_the_engine, decisions_of_the_simulator, record
 
-from .programs import by_block, train
+from .compiled_programs import by_block, train
 
 
 @pytest.fixture(autouse=True)
