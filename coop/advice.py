@@ -47,7 +47,12 @@ def name_largest(shortage: dict[str, Any], names: Names, lines: dict[int, str]) 
 
 
 def find_advice(
-    operator: str, shortage: dict[str, Any], names: Names, most_bytes: int
+    operator: str,
+    shortage: dict[str, Any],
+    names: Names,
+    most_bytes: int,
+    *,
+    can_copy: bool = False,
 ) -> list[str]:
     """In the order of what helps most here.
 
@@ -58,6 +63,7 @@ def find_advice(
         shortage: the engine's numbers.
         names: of the program's tensors.
         most_bytes: all memory of the device; 0 is not known.
+        can_copy: whether there could be copies in main memory, and there are none.
     """
     enough = shortage["sufficient_budget_bytes"]
     missing = shortage["wanted_bytes"] - shortage["largest_window_bytes"]
@@ -97,6 +103,12 @@ def find_advice(
             "type such as bfloat16, no references to old tensors"
         )
         found.append((roots // 2, text))
+    if can_copy and shortage["root_bytes"] >= 2 * missing:
+        text = (
+            f"room for copies of roots ({format_bytes(shortage['root_bytes'])}) in a file: "
+            "host='4GiB', host_dir='/scratch', or --host and --host-dir"
+        )
+        found.append((shortage["root_bytes"] // 2, text))
     found.sort(key=lambda each: -each[0])
     advice = [text for _, text in found]
     budget = f"a budget of {enough}, or a little more, for what comes after this point"

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+import shutil
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Literal, TypedDict, get_args
 
 import torch
 
 from coop._native import _C
-from coop.sizes import format_bytes
+from coop.profiles import LINKS
+from coop.sizes import format_bytes, parse_bytes
 
-__all__ = ["Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
+__all__ = [
+    "Config",
+    "ConfigChanges",
+    "PolicyName",
+    "changed",
+    "choose_device",
+    "parse_room",
+]
 
 PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
 
@@ -43,6 +53,9 @@ class Config:
         quiet_after: after so many steps that fitted without an eviction, operators are not recorded
             any more, until one does not fit: what was not recorded is then saved to main memory
             when it is evicted. 0: never. None: 0 on the CPU, 4 on a GPU.
+        host: room for copies of values that leave the budget, parameters and optimizer state
+            included: bytes, or a size such as `"4GiB"`; 0 for none.
+        host_dir: an existing folder on a local disk, where that room is. It has to be named.
     """
 
     policy: PolicyName = "coop"
@@ -54,6 +67,8 @@ class Config:
     paranoid: bool = False
     small_bytes: int = 10 * 1024
     quiet_after: int | None = None
+    host: int | str = 0
+    host_dir: str | None = None
 
     def __post_init__(self) -> None:
         policies = get_args(PolicyName)
@@ -66,10 +81,36 @@ class Config:
             raise ValueError(
                 f"quiet_after is a number of steps, or 0 for never, not {self.quiet_after}"
             )
+        parse_room(self.host)
+
+    @property
+    def host_bytes(self) -> int:
+        """Room for copies; 0: none."""
+        return parse_room(self.host)
 
     def measures_costs(self, device_type: str) -> bool:
         """Whether operators are timed there."""
         return device_type == "cuda" if self.measure_costs is None else self.measure_costs
+
+    def check_device(self, device: torch.device) -> None:
+        """Raises for what the device does not have."""
+        if self.host_bytes == 0:
+            return
+        if device.type != "cpu":
+            raise ValueError(f"host= is for the CPU so far, not for {str(device)!r}")
+        if self.host_dir is None:
+            raise ValueError(
+                f"host={self.host!r} is room in a file: name its folder, as in host_dir='/scratch'"
+            )
+        folder = Path(self.host_dir)
+        if not folder.is_dir():
+            raise ValueError(f"host_dir={self.host_dir!r} is no folder: make it, or name another")
+        free_bytes = shutil.disk_usage(folder).free
+        if self.host_bytes > free_bytes:
+            raise ValueError(
+                f"host={self.host!r} is more than the {format_bytes(free_bytes)} that "
+                f"{self.host_dir} has left: choose less, or another folder"
+            )
 
     def native(self, num_bytes: int, device_type: str) -> _C.Config:
         """As the extension takes it, for an arena of so many bytes."""
@@ -88,7 +129,14 @@ class Config:
             alignment=ALIGNMENT[device_type],
             small_bytes=self.small_bytes,
             quiet_after=quiet_after,
+            host_bytes=self.host_bytes,
+            link=_C.LinkProfile(**asdict(LINKS[device_type])),
         )
+
+
+def parse_room(size: int | str) -> int:
+    """Bytes for copies: a size as of a budget, or 0 for none."""
+    return 0 if size in (0, "0") else parse_bytes(size)
 
 
 class ConfigChanges(TypedDict, total=False):
@@ -103,6 +151,8 @@ class ConfigChanges(TypedDict, total=False):
     paranoid: bool
     small_bytes: int
     quiet_after: int | None
+    host: int | str
+    host_dir: str | None
 
 
 def changed(config: Config, changes: ConfigChanges, caller: str) -> Config:

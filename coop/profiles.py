@@ -19,7 +19,9 @@ from coop.files import write_whole
 
 __all__ = [
     "CPU_PROFILE",
+    "LINKS",
     "Device",
+    "Link",
     "Profile",
     "cuda_profile",
     "devices",
@@ -56,6 +58,18 @@ class Device:
         """Whether it is one, with memory of its own."""
         return self.memory_bytes > 0
 
+
+@dataclass(frozen=True)
+class Link:
+    """How quickly bytes leave a device for main memory, and come back."""
+
+    out_bytes_per_second: float
+    in_bytes_per_second: float
+    latency_ns: float
+
+
+# By type of device: a file of a local disk, as far as the system caches it; PCIe 4.0 with 16 lanes.
+LINKS = {"cpu": Link(2e9, 2e9, 20e3), "cuda": Link(25e9, 25e9, 10e3)}
 
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
 

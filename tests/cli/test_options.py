@@ -29,6 +29,8 @@ OTHERS = {
     "paranoid": ("on", True),
     "small_bytes": ("1KiB", 1024),
     "quiet_after": ("7", 7),
+    "host": ("1MiB", 2**20),
+    "host_dir": ("/scratch", "/scratch"),
 }
 
 

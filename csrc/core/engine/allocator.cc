@@ -91,7 +91,8 @@ void Allocator::place_lowest(Value* value) {
     throw OutOfBudget(space_.shortage(bytes));
   }
   for (Value* other : in_the_way) {
-    if (!host_.may_move() || !mover_.move_above(other, begin + bytes)) evictor_.evict(other);
+    if (host_.may_move() && mover_.move_above(other, begin + bytes)) continue;
+    if (!evictor_.evict(other)) throw OutOfBudget(space_.shortage(bytes));
   }
   arena.place_at(value, begin, bytes);
   value->offset = begin;

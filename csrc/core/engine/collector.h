@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/engine/host_copies.h"
 #include "core/foresight/foresight.h"
 #include "core/journal.h"
 #include "core/model/graph.h"
@@ -18,8 +19,14 @@ namespace coop {
 
 class Collector {
  public:
-  Collector(Graph& graph, Space& space, Scores& scores, Foresight& foresight, Journal& journal)
-      : graph_(graph), space_(space), scores_(scores), foresight_(foresight), journal_(journal) {}
+  Collector(Graph& graph, Space& space, Scores& scores, HostCopies& host_copies,
+            Foresight& foresight, Journal& journal)
+      : graph_(graph),
+        space_(space),
+        scores_(scores),
+        host_copies_(host_copies),
+        foresight_(foresight),
+        journal_(journal) {}
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -34,7 +41,7 @@ class Collector {
   void storage_died(Storage* storage, std::unique_ptr<Fence> fence);
   // Ends what pended a fence that has been passed. False: there was none.
   bool collect_passed(bool wait);
-  // From now on its bytes are all there is (Rules 6 and 11).
+  // From now on its bytes, here or in main memory, are all there is (Rules 6 and 11).
   void drop_recipe(Value* value);
   // Ends what replays made for their own sake.
   void free_transients();
@@ -51,6 +58,7 @@ class Collector {
   Graph& graph_;
   Space& space_;
   Scores& scores_;
+  HostCopies& host_copies_;
   Foresight& foresight_;
   Journal& journal_;
   std::vector<Value*> unneeded_;  // to be destroyed

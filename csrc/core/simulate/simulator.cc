@@ -93,6 +93,7 @@ void Simulator::run_memory(const OperatorEntry& op, Storage** outputs, bool repl
 void Simulator::add_root(int64_t id, Storage* storage) {
   storage->handle = storage;
   storages_[id] = storage;
+  core_.let_leave_by_copy(storage);
   cookie_of(*storage->value) = mix(1, ++num_executed_);
 }
 
@@ -228,6 +229,23 @@ SavedBytes* Simulator::new_saved_bytes(const Value& value) {
   return saved;
 }
 
+bool Simulator::copy_out(const Value& value, const HostExtents& to) {
+  for (const HostExtent& extent : to) host_cookies_[extent.offset] = cookie_of(value);
+  return true;
+}
+
+Storage* Simulator::copy_in(const Value& value, const HostExtents& from) {
+  check_patience();
+  Storage* made = core_.allocate(value.bytes, Side::kLeft);
+  for (const HostExtent& extent : from) {
+    if (host_cookies_.at(extent.offset) != host_cookies_.at(from.front().offset)) {
+      throw std::logic_error("a copy is of several values");
+    }
+  }
+  cookie_of(*made->value) = host_cookies_.at(from.front().offset);
+  return made;
+}
+
 void Simulator::apply(const Trace& trace, const Entry& entry) {
   // Operators say so themselves.
   moves_gradients_ = entry.kind == EntryKind::kGradient || entry.kind == EntryKind::kLeaf ||
@@ -274,12 +292,13 @@ void Simulator::apply(const Trace& trace, const Entry& entry) {
     // As in the engine: what does not fit stays recomputable.
     case EntryKind::kGradient: {
       Storage* gradient = storage(entry.storage);
-      if (!gradient->value->stays() && bring_back(gradient)) core_.make_gradient(gradient);
+      if (!gradient->value->is_lasting_root() && bring_back(gradient))
+        core_.make_gradient(gradient);
       break;
     }
     case EntryKind::kLeaf: {
       Storage* leaf = storage(entry.storage);
-      if (!leaf->value->stays() && bring_back(leaf)) core_.make_root(leaf);
+      if (!leaf->value->is_lasting_root() && bring_back(leaf)) core_.make_root(leaf);
       break;
     }
     case EntryKind::kUnseenWrite:

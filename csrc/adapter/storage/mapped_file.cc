@@ -1,0 +1,72 @@
+#include "adapter/storage/mapped_file.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace coop {
+
+namespace {
+
+// Deleted while it is open: nothing is left behind, however the process ends.
+int open_unnamed(const std::string& folder) {
+  std::string path = folder + "/coop-XXXXXX";
+  const int file = mkostemp(path.data(), O_CLOEXEC);
+  if (file >= 0) unlink(path.c_str());
+  return file;
+}
+
+class MappedFile final : public HostMemory {
+ public:
+  MappedFile(const std::string& folder, Bytes bytes) : bytes_(bytes), file_(open_unnamed(folder)) {
+    TORCH_CHECK(file_ >= 0, "coop: could not make a file in ", folder, ": ", std::strerror(errno));
+    void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (mapped == MAP_FAILED) {
+      const int error = errno;
+      close(file_);
+      TORCH_CHECK(false, "coop: could not map ", bytes, " bytes of a file in ", folder, ": ",
+                  std::strerror(error));
+    }
+    base_ = static_cast<std::byte*>(mapped);
+  }
+  ~MappedFile() override {
+    munmap(base_, bytes_);
+    close(file_);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::byte* find(Bytes offset, Bytes* bytes) override {
+    return take(offset + *bytes) ? base_ + offset : nullptr;
+  }
+
+ private:
+  // To touch a page for which the disk has no room ends the process, so room is taken before.
+  bool take(Bytes end) {
+    if (end <= taken_) return true;
+    constexpr Bytes kPiece = 64 << 20;
+    const Bytes wanted = std::min((end + kPiece - 1) / kPiece * kPiece, bytes_);
+    if (posix_fallocate(file_, taken_, wanted - taken_) != 0) return false;
+    taken_ = wanted;
+    return true;
+  }
+
+  const Bytes bytes_;
+  const int file_;
+  std::byte* base_ = nullptr;
+  Bytes taken_ = 0;  // of the disk, from the beginning
+};
+
+}  // namespace
+
+std::shared_ptr<HostMemory> make_mapped_file(const std::string& folder, Bytes bytes) {
+  return std::make_shared<MappedFile>(folder, bytes);
+}
+
+}  // namespace coop

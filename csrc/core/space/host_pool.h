@@ -1,0 +1,45 @@
+// The room for copies in main memory: a budget of its own, in bytes, of which no more is ever held.
+// A copy lies in as many extents as it takes, so that room is room, wherever it is.
+//
+// Invariants (checked by is_valid()):
+//   extents do not overlap; held + free == bytes
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/space/arena.h"
+#include "core/types.h"
+
+namespace coop {
+
+struct HostExtent {
+  Bytes offset;
+  Bytes bytes;
+};
+using HostExtents = std::vector<HostExtent>;
+
+class HostPool {
+ public:
+  HostPool(Bytes bytes, Bytes alignment)
+      : bytes_(bytes / alignment * alignment),
+        arena_(bytes_ > 0 ? std::make_unique<Arena>(0, bytes_, alignment, Fit::kBest) : nullptr) {}
+
+  bool is_on() const { return arena_ != nullptr; }
+  Bytes bytes() const { return bytes_; }
+  Bytes held() const { return is_on() ? arena_->held() : 0; }
+  Bytes peak() const { return is_on() ? arena_->peak() : 0; }
+  Bytes free_bytes() const { return bytes_ - held(); }
+  // Takes so many bytes, of which so many are free.
+  HostExtents take(Value* value, Bytes bytes);
+  void give_back(const HostExtents& extents);
+  // There is no more main memory than what is held.
+  void shrink() { bytes_ = held(); }
+  bool is_valid() const { return !is_on() || (arena_->is_valid() && held() <= bytes_); }
+
+ private:
+  Bytes bytes_;
+  std::unique_ptr<Arena> arena_;  // null: there is none
+};
+
+}  // namespace coop
