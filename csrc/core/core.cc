@@ -134,8 +134,8 @@ void Core::before_unseen_write(Storage* storage) {
 }
 
 void Core::expose(Storage* storage) {
+  before_unseen_write(storage);  // may find no room
   storage->exposed = true;
-  before_unseen_write(storage);
 }
 
 void Core::make_root(Storage* storage) {

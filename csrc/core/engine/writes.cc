@@ -119,12 +119,19 @@ void Writes::settle(std::vector<Write>& writes) {
   }
 }
 
+// What is brought back or placed for it must not push out the value itself.
 void Writes::protect_dependents(Storage* storage) {
   Value* value = storage->value;
   std::vector<Value*> dependents;
   const bool cheaper = graph_.gather_dependents({value}, value->bytes, &dependents);
-  if (cheaper && make_roots(dependents) && value->users == nullptr) return;
-  keep_private_copy(storage);
+  graph_.lock(value);
+  try {
+    if (!cheaper || !make_roots(dependents) || value->users != nullptr) keep_private_copy(storage);
+  } catch (...) {
+    collector_.unlock(value);
+    throw;
+  }
+  collector_.unlock(value);
 }
 
 bool Writes::make_roots(const std::vector<Value*>& values) {
@@ -140,8 +147,8 @@ bool Writes::make_roots(const std::vector<Value*>& values) {
   return true;
 }
 
-// The storage gets a new root at the old address, the old value (a root or locked, so it stays
-// where it is meanwhile) a copy of the bytes.
+// The storage gets a new root at the old address, the old value (which is locked, so it stays where
+// it is meanwhile) a copy of the bytes.
 void Writes::keep_private_copy(Storage* storage) {
   Value* old = storage->value;
   Value* copy = graph_.new_value(old->bytes);
