@@ -11,7 +11,8 @@ from typing import Literal, TypedDict, get_args
 import torch
 
 from coop._native import _C
-from coop.profiles import LINKS
+from coop.machine import available_bytes, memory_bytes, num_workers
+from coop.profiles import LINKS, Link
 from coop.sizes import format_bytes, parse_bytes
 
 __all__ = [
@@ -32,6 +33,8 @@ ALIGNMENT = {"cpu": 64, "cuda": 512}
 # `quiet_after` where it is not given, by type of device. Never in main memory, where what has to be
 # saved after all would be outside of the budget.
 QUIET_AFTER = {"cpu": 0, "cuda": 4}
+# Of the main memory that is available, what `host="auto"` is.
+AUTO_ROOM = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,10 @@ class Config:
             any more, until one does not fit: what was not recorded is then saved to main memory
             when it is evicted. 0: never. None: 0 on the CPU, 4 on a GPU.
         host: room for copies of values that leave the budget, parameters and optimizer state
-            included: bytes, or a size such as `"4GiB"`; 0 for none.
-        host_dir: an existing folder on a local disk, where that room is. It has to be named.
+            included: bytes, or a size such as `"4GiB"`; 0 for none. On a GPU it is page-locked main
+            memory, taken as it is needed and kept, for each GPU; `"auto"` is half of what is
+            available then, and 0 on the CPU.
+        host_dir: for the CPU, an existing folder on a local disk, where that room is.
     """
 
     policy: PolicyName = "coop"
@@ -83,10 +88,12 @@ class Config:
             )
         parse_room(self.host)
 
-    @property
-    def host_bytes(self) -> int:
-        """Room for copies; 0: none."""
-        return parse_room(self.host)
+    def host_bytes(self, device_type: str) -> int:
+        """Room for copies, as it is now; 0: none."""
+        room = parse_room(self.host)
+        if isinstance(room, int):
+            return room
+        return int(available_bytes() * AUTO_ROOM) // num_workers() if device_type == "cuda" else 0
 
     def measures_costs(self, device_type: str) -> bool:
         """Whether operators are timed there."""
@@ -94,10 +101,20 @@ class Config:
 
     def check_device(self, device: torch.device) -> None:
         """Raises for what the device does not have."""
-        if self.host_bytes == 0:
-            return
+        num_bytes = self.host_bytes(device.type)
         if device.type != "cpu":
-            raise ValueError(f"host= is for the CPU so far, not for {str(device)!r}")
+            if self.host_dir is not None:
+                raise ValueError(
+                    "host_dir= is for device='cpu': copies of what is on a GPU are in main memory"
+                )
+            if num_bytes > memory_bytes():
+                raise ValueError(
+                    f"host={self.host!r} is more than the {format_bytes(memory_bytes())} of main "
+                    "memory that there are here: choose less"
+                )
+            return
+        if num_bytes == 0:
+            return
         if self.host_dir is None:
             raise ValueError(
                 f"host={self.host!r} is room in a file: name its folder, as in host_dir='/scratch'"
@@ -106,14 +123,17 @@ class Config:
         if not folder.is_dir():
             raise ValueError(f"host_dir={self.host_dir!r} is no folder: make it, or name another")
         free_bytes = shutil.disk_usage(folder).free
-        if self.host_bytes > free_bytes:
+        if num_bytes > free_bytes:
             raise ValueError(
                 f"host={self.host!r} is more than the {format_bytes(free_bytes)} that "
                 f"{self.host_dir} has left: choose less, or another folder"
             )
 
-    def native(self, num_bytes: int, device_type: str) -> _C.Config:
-        """As the extension takes it, for an arena of so many bytes."""
+    def native(self, num_bytes: int, device_type: str, link: Link | None = None) -> _C.Config:
+        """As the extension takes it, for an arena of so many bytes.
+
+        `link` is the device's to main memory; None: a usual one.
+        """
         if num_bytes < SMALLEST_BUDGET_BYTES:
             raise ValueError(
                 f"a budget of {num_bytes} bytes is too small: at least "
@@ -129,14 +149,14 @@ class Config:
             alignment=ALIGNMENT[device_type],
             small_bytes=self.small_bytes,
             quiet_after=quiet_after,
-            host_bytes=self.host_bytes,
-            link=_C.LinkProfile(**asdict(LINKS[device_type])),
+            host_bytes=self.host_bytes(device_type),
+            link=_C.LinkProfile(**asdict(link or LINKS[device_type])),
         )
 
 
-def parse_room(size: int | str) -> int:
-    """Bytes for copies: a size as of a budget, or 0 for none."""
-    return 0 if size in (0, "0") else parse_bytes(size)
+def parse_room(size: int | str) -> int | str:
+    """Bytes for copies: a size as of a budget, 0 for none, or `"auto"` as it is."""
+    return size if size == "auto" else 0 if size in (0, "0") else parse_bytes(size)
 
 
 class ConfigChanges(TypedDict, total=False):

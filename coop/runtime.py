@@ -178,7 +178,7 @@ class Runtime:
         return error
 
     def _before_fork(self) -> None:
-        if self.session is not None and self.session.config.host_bytes > 0:
+        if self.session is not None and self.session.config.host_bytes("cpu") > 0:
             for engine in self.session._engines().values():
                 engine.bring_back_roots()
         _C.before_fork()

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 
 #include "adapter/call/attend.h"
 #include "adapter/call/running.h"
@@ -44,60 +44,40 @@ SavedBytes* TorchHost::new_saved_bytes(const Value& value) { return new SavedCon
 
 namespace {
 
-// Calls f(address in main memory, address in the arena, bytes) for the pieces of a copy; f returns
-// whether to go on. False: it did not, or main memory has no more.
-template <typename F>
-bool for_each_piece(const Engine& engine, const Value& value, const HostExtents& extents, F&& f) {
-  auto* content = static_cast<std::byte*>(engine.storages().address(value));
-  Bytes left = value.bytes - engine.storages().header_bytes();
-  for (const HostExtent& extent : extents) {
-    for (Bytes done = 0; done < extent.bytes && left > 0;) {
-      Bytes bytes = std::min(extent.bytes - done, left);
-      std::byte* piece = engine.config().host_memory->find(extent.offset + done, &bytes);
-      if (piece == nullptr || !f(piece, content, bytes)) return false;
-      content += bytes;
-      left -= bytes;
-      done += bytes;
-    }
-  }
-  return true;
+std::byte* content_of(const Engine& engine, const Value& value) {
+  return static_cast<std::byte*>(engine.storages().address(value));
 }
 
 }  // namespace
 
-bool TorchHost::copy_out(const Value& value, const HostExtents& to) {
-  return for_each_piece(engine_, value, to, [&](std::byte* piece, std::byte* content, Bytes bytes) {
-    engine_.memory().copy(piece, content, bytes);
-    return true;
-  });
+bool TorchHost::copy_out(const Value& value, const HostExtents& to, double last_use) {
+  const Bytes bytes = value.bytes - engine_.storages().header_bytes();
+  return engine_.config().host_memory->copy_out(to, content_of(engine_, value), bytes, last_use);
+}
+
+void TorchHost::placed(const Value& value) {
+  HostMemory* host = engine_.config().host_memory.get();
+  if (host != nullptr) host->before_reuse(content_of(engine_, value), value.bytes);
 }
 
 Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
   attend(engine_);
   const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
   Storage* made = engine_.core().allocate(value.bytes, Side::kLeft);
-  for_each_piece(engine_, *made->value, from,
-                 [&](const std::byte* piece, std::byte* content, Bytes bytes) {
-                   engine_.memory().copy(content, piece, bytes);
-                   return true;
-                 });
+  const Bytes bytes = value.bytes - engine_.storages().header_bytes();
+  engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
   return made;
 }
 
 // A block may end with bytes that are nobody's. How many they are only a storage knows; of what has
 // none it is less than an alignment.
 bool TorchHost::is_copy(const Value& value, const HostExtents& extents) {
-  if (!engine_.memory().device().is_cpu()) return true;
   const Storages& storages = engine_.storages();
-  Bytes left = value.storage != nullptr
-                   ? storages.content_bytes(*value.storage)
-                   : value.bytes - storages.header_bytes() - engine_.config().core.alignment + 1;
-  return for_each_piece(engine_, value, extents,
-                        [&](const std::byte* piece, const std::byte* content, Bytes bytes) {
-                          const Bytes compared = std::clamp<Bytes>(left, 0, bytes);
-                          left -= bytes;
-                          return std::memcmp(piece, content, compared) == 0;
-                        });
+  const Bytes bytes = value.storage != nullptr ? storages.content_bytes(*value.storage)
+                                               : value.bytes - storages.header_bytes() -
+                                                     engine_.config().core.alignment + 1;
+  return engine_.config().host_memory->is_copy(extents, content_of(engine_, value),
+                                               std::max<Bytes>(bytes, 0));
 }
 
 }  // namespace coop

@@ -98,6 +98,7 @@ class Core {
   // What is resident becomes a root that stays: nothing is evicted or replayed after this.
   void forget_recipes();
 
+  double clock() const { return journal_.clock; }
   // --- what is known
   // ------------------------------------------------------------------------------
   Host* host() const { return &host_; }

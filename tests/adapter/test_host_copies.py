@@ -252,7 +252,7 @@ def test_what_is_wrong_with_a_pool_is_said_at_once(changes: dict[str, str], mess
 
 
 def test_without_a_pool_there_are_no_copies() -> None:
-    assert coop.Config().host_bytes == 0
+    assert coop.Config().host_bytes("cpu") == 0
     with coop.budget("16MiB", device="cpu") as session:
         train(num_steps=1)
     stats = session.stats()

@@ -42,8 +42,26 @@ class MappedFile final : public HostMemory {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  std::byte* find(Bytes offset, Bytes* bytes) override {
-    return take(offset + *bytes) ? base_ + offset : nullptr;
+  bool copy_out(const HostExtents& to, const std::byte* from, Bytes bytes, double) override {
+    for (const HostExtent& extent : to) {
+      if (!take(extent.offset + extent.bytes)) return false;
+    }
+    for_each_piece(to, bytes, bytes_, [&](Bytes offset, Bytes done, Bytes piece) {
+      std::memcpy(base_ + offset, from + done, piece);
+    });
+    return true;
+  }
+  void copy_in(std::byte* to, const HostExtents& from, Bytes bytes) override {
+    for_each_piece(from, bytes, bytes_, [&](Bytes offset, Bytes done, Bytes piece) {
+      std::memcpy(to + done, base_ + offset, piece);
+    });
+  }
+  bool is_copy(const HostExtents& extents, const std::byte* content, Bytes bytes) override {
+    bool same = true;
+    for_each_piece(extents, bytes, bytes_, [&](Bytes offset, Bytes done, Bytes piece) {
+      same &= std::memcmp(base_ + offset, content + done, piece) == 0;
+    });
+    return same;
   }
 
  private:

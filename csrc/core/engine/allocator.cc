@@ -43,6 +43,7 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side, bool for
   }
   if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side, space_.arena());
   space_.hold(value, bytes, side);
+  host_.placed(*value);
 }
 
 bool Allocator::place_as_foreseen(Value* value) {

@@ -70,7 +70,7 @@ bool HostCopies::save(Value* value) {
   if (!value->can_be_saved()) return false;
   if (!make_room(value->bytes)) return refuse(value);
   HostExtents extents = pool_.take(value, value->bytes);
-  if (faults_.fails_copy() || !host_.copy_out(*value, extents)) {
+  if (faults_.fails_copy() || !host_.copy_out(*value, extents, last_use(value))) {
     pool_.give_back(extents);
     pool_.shrink();
     return refuse(value);

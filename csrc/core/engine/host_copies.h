@@ -10,6 +10,7 @@
 //   an evicted value that is saved is in no set of evicted values: no score counts it
 #pragma once
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -55,6 +56,8 @@ class HostCopies {
   bool save(Value* value);
   // Brings it back: a fresh storage with its bytes. It stays saved.
   Storage* load(Value* value);
+  // An operator or a replay has ended without a word of what it used.
+  void ended_untold() { untold_clock_ = journal_.clock; }
   // Nothing leaves by a copy any more; what has left has its copy.
   void close();
 
@@ -68,6 +71,7 @@ class HostCopies {
   bool make_room(Bytes bytes);
   bool refuse(Value* value);
   void permit_refused();
+  double last_use(const Value* value) const { return std::max(value->last_access, untold_clock_); }
 
   struct Refused {
     int32_t id;
@@ -84,6 +88,7 @@ class HostCopies {
   HostPool pool_;
   std::unordered_map<Value*, HostExtents> copies_;
   std::vector<Refused> refused_;
+  double untold_clock_ = 0;
   bool is_closed_ = false;
 };
 

@@ -157,12 +157,14 @@ void Operators::end(Operation& operation) {
 
 void Operators::let_go(Operation& operation) {
   COOP_DEBUG_ASSERT(operation.writes.empty());
+  host_copies_.ended_untold();
   for (Value* value : operation.locked_) collector_.unlock(value);
   end(operation);
 }
 
 void Operators::abort(Operation& operation) {
   host_.ends().stop_alternating();
+  host_copies_.ended_untold();
   writes_.settle(operation.writes);
   for (const Write& write : operation.writes) {
     if (!write.makes_version() || write.kind != Write::Kind::kCopied) continue;

@@ -50,6 +50,7 @@ void Restorer::restore(Value* wanted) {
   try {
     recipe->replay(host_, made.data());
   } catch (...) {
+    host_copies_.ended_untold();
     journal_.origin = asking;
     unlock_inputs();
     throw;

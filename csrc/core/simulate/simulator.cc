@@ -1,6 +1,7 @@
 #include "core/simulate/simulator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "core/simulate/recipes.h"
@@ -38,8 +39,11 @@ Storage* Simulator::storage(int64_t id) const {
 }
 
 uint64_t& Simulator::cookie_of(const Value& value) {
-  return cookies_[value.external != nullptr ? -reinterpret_cast<int64_t>(value.external)
-                                            : value.offset];
+  if (value.external != nullptr) return cookies_[-reinterpret_cast<int64_t>(value.external)];
+  if (!leaving_.empty() && is_leaving(value.offset, value.bytes)) {
+    throw std::logic_error("a block is used that a copy still reads");
+  }
+  return cookies_[value.offset];
 }
 
 uint64_t Simulator::cookie(int64_t id) const {
@@ -221,7 +225,27 @@ void Simulator::free_after(int64_t id, std::unique_ptr<Fence> fence) {
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
 
-void Simulator::move(Value& value, Bytes from) { cookie_of(value) = cookies_.at(from); }
+void Simulator::move(Value& value, Bytes from) {
+  end_copies(value.offset, value.bytes);
+  cookie_of(value) = cookies_.at(from);
+}
+
+// The first that ends behind the offset.
+std::map<Bytes, Bytes>::iterator Simulator::find_leaving(Bytes offset) {
+  auto next = leaving_.lower_bound(offset);
+  if (next != leaving_.begin() && std::prev(next)->first + std::prev(next)->second > offset) --next;
+  return next;
+}
+
+bool Simulator::is_leaving(Bytes offset, Bytes bytes) {
+  const auto next = find_leaving(offset);
+  return next != leaving_.end() && next->first < offset + bytes;
+}
+
+void Simulator::end_copies(Bytes offset, Bytes bytes) {
+  auto next = find_leaving(offset);
+  while (next != leaving_.end() && next->first < offset + bytes) next = leaving_.erase(next);
+}
 
 SavedBytes* Simulator::new_saved_bytes(const Value& value) {
   auto* saved = new SavedCookie();
@@ -229,8 +253,9 @@ SavedBytes* Simulator::new_saved_bytes(const Value& value) {
   return saved;
 }
 
-bool Simulator::copy_out(const Value& value, const HostExtents& to) {
+bool Simulator::copy_out(const Value& value, const HostExtents& to, double) {
   for (const HostExtent& extent : to) host_cookies_[extent.offset] = cookie_of(value);
+  leaving_[value.offset] = value.bytes;
   return true;
 }
 
