@@ -138,6 +138,12 @@ def _batch_share(shortage: dict[str, Any], names: Names) -> float:
 
 def _in_pieces(operator: str, at_once: int) -> str:
     needs = f"this operator alone needs {format_bytes(at_once)} at once"
+    # An optimizer's update of all parameters: the same numbers one after the other.
+    if "_fused_" in operator or "_foreach_" in operator:
+        return (
+            f"foreach=False and fused=False in the optimizer, which then updates one tensor after "
+            f"the other: {needs}"
+        )
     if any(name in operator for name in _OF_LOSSES):
         return (
             f"logits and loss in pieces, some rows at a time, each with its own backward(): {needs}"

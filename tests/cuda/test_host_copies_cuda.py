@@ -26,6 +26,10 @@ def test_everything_leaves_after_every_operator() -> None:
     assert run(host_copies.train, "256MiB", "1GiB", "small", "paranoid") == plain != ""
 
 
+def test_the_hooks_of_the_benchmark_train_the_same_bits() -> None:
+    assert run(host_copies.train_with_hooks, "hooks") == run(host_copies.train_with_hooks) != ""
+
+
 def test_a_share_of_main_memory_is_the_room() -> None:
     plain = run(host_copies.train)
     assert run(host_copies.train, "640MiB", "auto") == plain != ""
