@@ -4,6 +4,8 @@
     python -m benchmarks.steady llama_1b --checkpoint
     python -m benchmarks.steady llama_1b --budget 14.5GiB
     python -m benchmarks.steady llama_1b --budget 14.5GiB --bits
+    python -m benchmarks.steady llama_1b --budget 14.5GiB --host 64GiB --optimizer loop
+    python -m benchmarks.steady llama_1b --offload-hooks
     python -m benchmarks.steady llama_1b --compile block --budget 12GiB
     python -m benchmarks.steady llama_1b --compile whole --activation-memory-budget 0.5
     python -m benchmarks.steady llama_1b --budget 14GiB --parallel fsdp2
@@ -39,6 +41,7 @@ from torch.nn.parallel import DistributedDataParallel
 import coop
 from benchmarks import models
 from benchmarks.models import Workload
+from benchmarks.offload_hooks import OffloadHooks
 from benchmarks.zoo.networks import NETWORKS
 
 # Steps after which a schedule is followed, and a few more.
@@ -53,6 +56,9 @@ LAST = (
     "search_ns",
     "moved_bytes",
     "copied_bytes",
+    "host_saved_bytes",
+    "host_loaded_bytes",
+    "num_host_refusals",
 )
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -119,13 +125,18 @@ def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Te
         model = make_parallel(workload, model, args.parallel)
     optimizer = workload.make_optimizer(model)
     for group in optimizer.param_groups:
-        group |= {"foreach": None, "fused": torch.cuda.is_available()}
+        group |= {
+            "foreach": args.optimizer == "foreach",
+            "fused": args.optimizer == "fused" and torch.cuda.is_available(),
+        }
+    hooks = OffloadHooks() if args.offload_hooks else contextlib.nullcontext()
     batch = workload.make_batch(0, DEVICE)
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = workload.loss(model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with hooks:
+            loss = workload.loss(model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.detach()
 
@@ -148,7 +159,10 @@ def main() -> None:
     )
     parser.add_argument("name")
     parser.add_argument("--budget")
+    parser.add_argument("--host", default="0", help="room for copies in main memory")
+    parser.add_argument("--optimizer", choices=("fused", "foreach", "loop"), default="fused")
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--offload-hooks", action="store_true")
     parser.add_argument("--compile", choices=("block", "whole"))
     parser.add_argument("--activation-memory-budget", type=float, metavar="SHARE")
     parser.add_argument("--parallel", choices=("ddp", "fsdp2"))
@@ -163,13 +177,20 @@ def main() -> None:
         torch._functorch.config.activation_memory_budget = args.activation_memory_budget
     workload = workload_named(args.name, args.tiny)
     row: dict[str, Any] = {"model": args.name, "budget": args.budget}
-    for option in ("checkpoint", "compile", "activation_memory_budget", "parallel"):
+    row |= {"host": args.host, "optimizer": args.optimizer}
+    for option in (
+        "checkpoint",
+        "offload_hooks",
+        "compile",
+        "activation_memory_budget",
+        "parallel",
+    ):
         if getattr(args, option) not in (None, False):
             row[option] = getattr(args, option)
     with contextlib.ExitStack() as stack:
         session = None
         if args.budget is not None and DEVICE == "cuda":
-            session = coop.install(args.budget)
+            session = coop.install(args.budget, host=args.host)
         elif args.budget is not None:
             session = stack.enter_context(coop.budget(args.budget, device=DEVICE))
         if args.parallel is not None:
@@ -214,6 +235,7 @@ def measure(
         row["replay_share"] = round(last["replay_ns"] / last["compute_ns"], 4)
         for key in LAST:
             row[f"last_{key}"] = after[key] - before[key]
+        row["host_peak_bytes"] = after["host_peak_bytes"]
         for key in ("peak_bytes", "needed_bytes", "num_schedules", "num_followed", "num_left"):
             row[key] = after[key]
     if args.bits:

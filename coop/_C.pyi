@@ -35,6 +35,15 @@ class Stats(TypedDict):
     moved_bytes: int
     num_saves: int
     saved_bytes: int
+    num_host_saves: int
+    host_saved_bytes: int
+    num_host_loads: int
+    host_loaded_bytes: int
+    num_host_refusals: int
+    host_wait_ns: float
+    host_held_bytes: int
+    host_peak_bytes: int
+    host_bytes: int
     num_steps: int
     num_schedules: int
     num_followed: int
@@ -57,6 +66,8 @@ class Shortage(TypedDict):
     kept_bytes: int
     locked_bytes: int
     temporary_bytes: int
+    refused_bytes: int
+    host_bytes: int
     kept: list[tuple[str, int]]
     # Of an engine only: bytes, what it is, the address of its StorageImpl (0: none), its value
     largest: list[tuple[int, str, int, int]]
@@ -68,12 +79,17 @@ class SimulationResult(TypedDict):
     stats: Stats
     shortage: Shortage | None
     failed_entry: int
-    # At the end of each: compute_ns, replay_ns, num_evictions, num_replays so far.
-    steps: list[tuple[float, float, int, int]]
+    # At the end of each: compute_ns, replay_ns, num_evictions, num_replays, host_wait_ns so far.
+    steps: list[tuple[float, float, int, int, float]]
     num_replays: list[int]  # by operator of the trace
 
 # offset, bytes, cost (None: a barrier), clock of the last access, held
 Block = tuple[int, int, float | None, float, bool]
+
+class LinkProfile:
+    def __init__(
+        self, out_bytes_per_second: float, in_bytes_per_second: float, latency_ns: float
+    ) -> None: ...
 
 class Config:
     def __init__(
@@ -88,6 +104,8 @@ class Config:
         quiet_after: int = 0,
         without: list[str] = ...,
         in_background: bool = False,
+        host_bytes: int = 0,
+        link: LinkProfile = ...,
     ) -> None: ...
     @property
     def budget(self) -> int: ...
@@ -137,6 +155,10 @@ class Simulator:
     def is_root(self, storage: int, /) -> bool: ...
     def made_in_backward(self, storage: int, /) -> bool: ...
     def offset(self, storage: int, /) -> int: ...
+    def is_saved(self, storage: int, /) -> bool: ...
+    def can_leave(self, storage: int, /) -> bool: ...
+    def fail_placement(self, n: int, /) -> int: ...
+    def fail_copy(self, n: int, /) -> int: ...
     def cookie(self, storage: int, /) -> int: ...
     def free_after(self, storage: int, fence: TestFence, /) -> None: ...
     def neighbourhood(self, storage: int, exact: bool, /) -> float: ...
@@ -238,7 +260,11 @@ class DeviceProfile:
 class Engine:
     @staticmethod
     def cpu(
-        config: Config, profile: DeviceProfile, measure: bool = False, paranoid: bool = False
+        config: Config,
+        profile: DeviceProfile,
+        measure: bool = False,
+        paranoid: bool = False,
+        host_dir: str = "",
     ) -> Engine: ...
     @staticmethod
     def meta(config: Config, profile: DeviceProfile) -> Engine: ...
@@ -248,6 +274,7 @@ class Engine:
     def shortage(self, num_bytes: int, /) -> Shortage: ...
     def kept_operators(self) -> dict[str, str]: ...
     def fail_placement(self, n: int, /) -> int: ...
+    def fail_copy(self, n: int, /) -> int: ...
     def start_recording(self, source_lines: bool, estimate_temporaries: bool = False) -> None: ...
     def stop_recording(self) -> bytes: ...
     def dispatch(
@@ -269,6 +296,7 @@ class Engine:
     def materialize(self, x: Tensor | UntypedStorage, /) -> None: ...
     def evict(self, x: Tensor | UntypedStorage, /) -> bool: ...
     def evict_all(self) -> None: ...
+    def bring_back_roots(self) -> None: ...
     def keep(self, x: Tensor | UntypedStorage, reason: str, for_good: bool, /) -> None: ...
     def unkeep(self, x: Tensor | UntypedStorage, /) -> None: ...
     def expose(self, x: Tensor | UntypedStorage, /) -> None: ...

@@ -47,7 +47,12 @@ def name_largest(shortage: dict[str, Any], names: Names, lines: dict[int, str]) 
 
 
 def find_advice(
-    operator: str, shortage: dict[str, Any], names: Names, most_bytes: int
+    operator: str,
+    shortage: dict[str, Any],
+    names: Names,
+    most_bytes: int,
+    *,
+    can_copy: bool = False,
 ) -> list[str]:
     """In the order of what helps most here.
 
@@ -58,6 +63,7 @@ def find_advice(
         shortage: the engine's numbers.
         names: of the program's tensors.
         most_bytes: all memory of the device; 0 is not known.
+        can_copy: whether there could be copies in main memory, and there are none.
     """
     enough = shortage["sufficient_budget_bytes"]
     missing = shortage["wanted_bytes"] - shortage["largest_window_bytes"]
@@ -97,6 +103,12 @@ def find_advice(
             "type such as bfloat16, no references to old tensors"
         )
         found.append((roots // 2, text))
+    if can_copy and shortage["root_bytes"] >= 2 * missing:
+        text = (
+            f"room for copies of roots ({format_bytes(shortage['root_bytes'])}) in a file: "
+            "host='4GiB', host_dir='/scratch', or --host and --host-dir"
+        )
+        found.append((shortage["root_bytes"] // 2, text))
     found.sort(key=lambda each: -each[0])
     advice = [text for _, text in found]
     budget = f"a budget of {enough}, or a little more, for what comes after this point"
@@ -126,6 +138,12 @@ def _batch_share(shortage: dict[str, Any], names: Names) -> float:
 
 def _in_pieces(operator: str, at_once: int) -> str:
     needs = f"this operator alone needs {format_bytes(at_once)} at once"
+    # An optimizer's update of all parameters: the same numbers one after the other.
+    if "_fused_" in operator or "_foreach_" in operator:
+        return (
+            f"foreach=False and fused=False in the optimizer, which then updates one tensor after "
+            f"the other: {needs}"
+        )
     if any(name in operator for name in _OF_LOSSES):
         return (
             f"logits and loss in pieces, some rows at a time, each with its own backward(): {needs}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import torch
 
 from coop._native import _C
-from coop.machine import available_bytes, memory_bytes
+from coop.machine import available_bytes, memory_bytes, num_workers
 from coop.sizes import format_bytes, parse_bytes, parse_share
 
 __all__ = ["announce", "budget_bytes", "check_size", "memory_of"]
@@ -36,7 +35,7 @@ def budget_bytes(size: int | str | None, device: torch.device) -> int:
         return int(free * share)
     if size is None:
         if device.type == "cpu":
-            return int(free * CPU_SHARE) // _num_workers()
+            return int(free * CPU_SHARE) // num_workers()
         return max(free - margin_bytes(total), 0)
     num_bytes = parse_bytes(size)
     if device.type == "cpu" and num_bytes > total:
@@ -69,8 +68,8 @@ def announce(num_bytes: int, device: torch.device) -> None:
     """Says which budget it is, where none was given. COOP_QUIET=1 keeps it quiet."""
     if device.type == "cpu":
         of = f"{CPU_SHARE:.0%} of the main memory that is available"
-        if _num_workers() > 1:
-            of += f", by {_num_workers()} workers"
+        if num_workers() > 1:
+            of += f", by {num_workers()} workers"
     else:
         of = f"the free memory of {device} less {format_bytes(margin_bytes(memory_of(device)[1]))}"
     print(
@@ -78,9 +77,3 @@ def announce(num_bytes: int, device: torch.device) -> None:
         "(--budget or COOP_BUDGET gives another)",
         file=sys.stderr,
     )
-
-
-def _num_workers() -> int:
-    """That share this machine's main memory, by torchrun."""
-    text = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(int(text), 1) if text.isdigit() else 1

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+import shutil
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Literal, TypedDict, get_args
 
 import torch
 
 from coop._native import _C
-from coop.sizes import format_bytes
+from coop.machine import available_bytes, memory_bytes, num_workers
+from coop.profiles import LINKS, Link
+from coop.sizes import format_bytes, parse_bytes
 
-__all__ = ["Config", "ConfigChanges", "PolicyName", "changed", "choose_device"]
+__all__ = [
+    "Config",
+    "ConfigChanges",
+    "PolicyName",
+    "changed",
+    "choose_device",
+    "parse_room",
+]
 
 PolicyName = Literal["coop", "coop-paper", "dtr", "dte"]
 
@@ -22,6 +33,8 @@ ALIGNMENT = {"cpu": 64, "cuda": 512}
 # `quiet_after` where it is not given, by type of device. Never in main memory, where what has to be
 # saved after all would be outside of the budget.
 QUIET_AFTER = {"cpu": 0, "cuda": 4}
+# Of the main memory that is available, what `host="auto"` is.
+AUTO_ROOM = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,11 @@ class Config:
         background: make schedules on a thread of their own, while training goes on. Else at the end
             of a step. None: on a GPU, and not on the CPU, where decisions are the same in every run
             without it. Results always are.
+        host: room for copies of values that leave the budget, parameters and optimizer state
+            included: bytes, or a size such as `"4GiB"`; 0 for none. On a GPU it is page-locked main
+            memory, taken as it is needed and kept, for each GPU; `"auto"` is half of what is
+            available then, and 0 on the CPU.
+        host_dir: for the CPU, an existing folder on a local disk, where that room is.
     """
 
     policy: PolicyName = "coop"
@@ -58,6 +76,8 @@ class Config:
     small_bytes: int = 10 * 1024
     quiet_after: int | None = None
     background: bool | None = None
+    host: int | str = 0
+    host_dir: str | None = None
 
     def __post_init__(self) -> None:
         policies = get_args(PolicyName)
@@ -70,13 +90,54 @@ class Config:
             raise ValueError(
                 f"quiet_after is a number of steps, or 0 for never, not {self.quiet_after}"
             )
+        parse_room(self.host)
+
+    def host_bytes(self, device_type: str) -> int:
+        """Room for copies, as it is now; 0: none."""
+        room = parse_room(self.host)
+        if isinstance(room, int):
+            return room
+        return int(available_bytes() * AUTO_ROOM) // num_workers() if device_type == "cuda" else 0
 
     def measures_costs(self, device_type: str) -> bool:
         """Whether operators are timed there."""
         return device_type == "cuda" if self.measure_costs is None else self.measure_costs
 
-    def native(self, num_bytes: int, device_type: str) -> _C.Config:
-        """As the extension takes it, for an arena of so many bytes."""
+    def check_device(self, device: torch.device) -> None:
+        """Raises for what the device does not have."""
+        num_bytes = self.host_bytes(device.type)
+        if device.type != "cpu":
+            if self.host_dir is not None:
+                raise ValueError(
+                    "host_dir= is for device='cpu': copies of what is on a GPU are in main memory"
+                )
+            if num_bytes > memory_bytes():
+                raise ValueError(
+                    f"host={self.host!r} is more than the {format_bytes(memory_bytes())} of main "
+                    "memory that there are here: choose less"
+                )
+            return
+        if num_bytes == 0:
+            return
+        if self.host_dir is None:
+            raise ValueError(
+                f"host={self.host!r} is room in a file: name its folder, as in host_dir='/scratch'"
+            )
+        folder = Path(self.host_dir)
+        if not folder.is_dir():
+            raise ValueError(f"host_dir={self.host_dir!r} is no folder: make it, or name another")
+        free_bytes = shutil.disk_usage(folder).free
+        if num_bytes > free_bytes:
+            raise ValueError(
+                f"host={self.host!r} is more than the {format_bytes(free_bytes)} that "
+                f"{self.host_dir} has left: choose less, or another folder"
+            )
+
+    def native(self, num_bytes: int, device_type: str, link: Link | None = None) -> _C.Config:
+        """As the extension takes it, for an arena of so many bytes.
+
+        `link` is the device's to main memory; None: a usual one.
+        """
         if num_bytes < SMALLEST_BUDGET_BYTES:
             raise ValueError(
                 f"a budget of {num_bytes} bytes is too small: at least "
@@ -93,7 +154,14 @@ class Config:
             small_bytes=self.small_bytes,
             quiet_after=quiet_after,
             in_background=device_type == "cuda" if self.background is None else self.background,
+            host_bytes=self.host_bytes(device_type),
+            link=_C.LinkProfile(**asdict(link or LINKS[device_type])),
         )
+
+
+def parse_room(size: int | str) -> int | str:
+    """Bytes for copies: a size as of a budget, 0 for none, or `"auto"` as it is."""
+    return size if size == "auto" else 0 if size in (0, "0") else parse_bytes(size)
 
 
 class ConfigChanges(TypedDict, total=False):
@@ -109,6 +177,8 @@ class ConfigChanges(TypedDict, total=False):
     small_bytes: int
     quiet_after: int | None
     background: bool | None
+    host: int | str
+    host_dir: str | None
 
 
 def changed(config: Config, changes: ConfigChanges, caller: str) -> Config:

@@ -98,6 +98,7 @@ def make_out_of_budget_error(
     if largest:
         lines += ["The largest of it:", *(f"  {line}" for line in largest)]
     lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["kept"]]
+    lines += _host_lines(shortage)
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
     smallest = (
@@ -140,3 +141,14 @@ def warn_of_slow_step(
 
 def _seconds(ns: float) -> str:
     return f"{ns / 1e9:.3g} s"
+
+
+def _host_lines(shortage: dict[str, Any]) -> list[str]:
+    """What main memory had no room for."""
+    if not shortage["refused_bytes"]:
+        return []
+    return [
+        f"Of the roots, {format_bytes(shortage['refused_bytes'])} could have left by a copy, but "
+        f"host={format_bytes(shortage['host_bytes'])!r} has no room for them (or its disk is "
+        "full): give it more."
+    ]

@@ -26,6 +26,8 @@ class EventKind(enum.IntEnum):
     RECIPE = 9
     KEEP = 10
     UNKEEP = 11
+    SAVE = 12
+    LOAD = 13
 
 
 EVENT_DTYPE: Final[np.dtype[np.void]] = _C.event_dtype()

@@ -10,11 +10,12 @@ import torch
 from coop._native import _C
 from coop.budget_size import budget_bytes, check_size
 from coop.config import Config
-from coop.profiles import cuda_profile
+from coop.profiles import Link, cuda_link, cuda_profile
 
 __all__ = ["Gpus"]
 
-Configure = Callable[[int], _C.Config]
+# Of an arena of so many bytes, behind that link.
+Configure = Callable[[int, Link | None], _C.Config]
 
 
 class Gpus:
@@ -29,8 +30,8 @@ class Gpus:
     ) -> _C.Engine:
         """The engine of a GPU, with an arena of `size`.
 
-        The first call gives every GPU an allocator of ours; `configure(num_bytes)` is the native
-        side's configuration of an arena.
+        The first call gives every GPU an allocator of ours; `configure(num_bytes, link)` is the
+        native side's configuration of an arena.
         """
         if not _C.has_cuda:
             raise RuntimeError(
@@ -61,12 +62,14 @@ def _install(
             "coop.install(...) (or enter coop.budget(..., device='cuda')) at the top of the "
             "program, before the first use of a CUDA tensor"
         )
-    configure(budget_bytes(size, device))
+    configure(budget_bytes(size, device), None)
 
     def configure_device(used: int) -> tuple[_C.Config, _C.DeviceProfile, bool, bool]:
         num_bytes = budget_bytes(size, torch.device("cuda", used))
-        profile = _C.DeviceProfile(**asdict(cuda_profile(torch.cuda.get_device_name(used))))
-        return configure(num_bytes), profile, config.measures_costs("cuda"), config.paranoid
+        name = torch.cuda.get_device_name(used)
+        profile = _C.DeviceProfile(**asdict(cuda_profile(name)))
+        native = configure(num_bytes, cuda_link(name))
+        return native, profile, config.measures_costs("cuda"), config.paranoid
 
     _C.install_cuda(configure_device)
 

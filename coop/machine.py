@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["available_bytes", "memory_bytes"]
+__all__ = ["available_bytes", "memory_bytes", "num_workers"]
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
@@ -35,6 +35,12 @@ def available_bytes(root: Path = Path("/")) -> int:
     if _text(root / "proc/sys/vm/overcommit_memory") == "2":
         left.append((meminfo["CommitLimit"] - meminfo["Committed_AS"]) * 1024 // 2)
     return max(min([memory_bytes(root), *left]), 0)
+
+
+def num_workers() -> int:
+    """That share this machine's main memory, by torchrun."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(int(text), 1) if text.isdigit() else 1
 
 
 @dataclass(frozen=True)

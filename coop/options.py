@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from coop.budget_size import check_size
-from coop.config import Config, ConfigChanges
+from coop.config import Config, ConfigChanges, parse_room
 from coop.files import why_not_writable
 from coop.sizes import parse_bytes
 
@@ -130,6 +130,8 @@ def _field_option(name: str, kind: Any, default: object, text: str) -> Option:
     parse, metavar = {bool: (parse_switch, ""), int: (_parse_int, "N")}.get(first, (str, "TEXT"))
     if name.endswith("_bytes"):
         parse, metavar = parse_bytes, "BYTES"
+    elif set(kinds) == {int, str}:
+        parse, metavar = parse_room, "BYTES"
     return Option(name, text, parse, metavar, is_field=True, default=default)
 
 

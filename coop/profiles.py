@@ -19,8 +19,11 @@ from coop.files import write_whole
 
 __all__ = [
     "CPU_PROFILE",
+    "LINKS",
     "Device",
+    "Link",
     "Profile",
+    "cuda_link",
     "cuda_profile",
     "devices",
     "get_device",
@@ -56,6 +59,21 @@ class Device:
         """Whether it is one, with memory of its own."""
         return self.memory_bytes > 0
 
+
+@dataclass(frozen=True)
+class Link:
+    """How quickly bytes leave a device for main memory, and come back."""
+
+    out_bytes_per_second: float
+    in_bytes_per_second: float
+    latency_ns: float
+
+
+# By type of device: a file of a local disk, as far as the system caches it; PCIe 4.0 with 16 lanes.
+LINKS = {"cpu": Link(2e9, 2e9, 20e3), "cuda": Link(25e9, 25e9, 10e3)}
+# PCIe 5.0, each way while the other way is busy too: measured on an H200 (2026-11-17).
+_PCIE_5 = Link(51e9, 51e9, 10e3)
+_HAS_PCIE_5 = re.compile(r"\b(H100|H200|H800|H20|B200|B300|RTX 50\d\d|RTX PRO)\b")
 
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
 
@@ -117,6 +135,11 @@ def cuda_profile(name: str) -> Profile:
             return device.profile
     family = next((d for d in devices().values() if _family(d.name) in name), None)
     return (family or devices()["a100-80"]).profile
+
+
+def cuda_link(name: str) -> Link:
+    """The link of the GPU called `name` by the driver."""
+    return _PCIE_5 if _HAS_PCIE_5.search(name) else LINKS["cuda"]
 
 
 def _family(name: str) -> str:

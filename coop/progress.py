@@ -14,12 +14,14 @@ class Step(TypedDict):
 
     step: int
     step_seconds: float  # wall time
-    overhead: float  # estimated cost of all operators over that of those the program asked for
+    overhead: float  # estimated cost of all operators and copies over what the program asked for
     num_operators: int
     num_replays: int
     num_evictions: int
     evicted_bytes: int
-    saved_bytes: int  # copied to main memory
+    saved_bytes: int  # copied to main memory, after quiet steps
+    host_saved_bytes: int  # copied to the room for copies
+    host_loaded_bytes: int  # and back
     num_searches: int
     search_seconds: float
     num_schedules: int  # made at its end
@@ -58,12 +60,16 @@ class StepMeter:
         return Step(
             step=int(stats["num_steps"]),
             step_seconds=seconds,
-            overhead=1 + more("replay_ns") / compute_ns if compute_ns else 1.0,
+            overhead=1 + (more("replay_ns") + more("host_wait_ns")) / compute_ns
+            if compute_ns
+            else 1.0,
             num_operators=int(more("num_operators")),
             num_replays=int(more("num_replays")),
             num_evictions=int(more("num_evictions")),
             evicted_bytes=int(more("evicted_bytes")),
             saved_bytes=int(more("saved_bytes")),
+            host_saved_bytes=int(more("host_saved_bytes")),
+            host_loaded_bytes=int(more("host_loaded_bytes")),
             num_searches=int(more("num_searches")),
             search_seconds=more("search_ns") / 1e9,
             num_schedules=int(more("num_schedules")),

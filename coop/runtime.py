@@ -87,7 +87,7 @@ class Runtime:
         _C.set_error_factory(self._make_error)
         _C.set_slow_step_warning(warn_of_slow_step)
         os.register_at_fork(
-            before=_C.before_fork,
+            before=self._before_fork,
             after_in_parent=_C.after_fork_in_parent,
             after_in_child=self._forked,
         )
@@ -170,12 +170,20 @@ class Runtime:
             replaying,
             shortage,
             largest=name_largest(shortage, names, session.events.lines_of_values()),
-            advice=find_advice(operator, shortage, names, session._most_bytes),
+            advice=find_advice(
+                operator, shortage, names, session._most_bytes, can_copy=session._could_copy
+            ),
         )
         num_steps = session.stats().num_steps
         failure = Failure(str(error), operator, replaying, shortage, num_steps)
         session.events.add_failure(failure)
         return error
+
+    def _before_fork(self) -> None:
+        if self.session is not None and self.session.config.host_bytes("cpu") > 0:
+            for engine in self.session._engines().values():
+                engine.bring_back_roots()
+        _C.before_fork()
 
     def _forked(self) -> None:
         if self.session is not None:

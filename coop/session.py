@@ -61,6 +61,7 @@ class Session:
         self.events = SessionEvents(engine, config.policy, self._device, self.summary)
         self.trace = SessionTrace(engine, self._device, ALIGNMENT[device.type])
         self._most_bytes = memory_of(device)[1]
+        self._could_copy = device.type == "cpu" and config.host_bytes("cpu") == 0
         self._final: dict[str, Stats] = {}
         self._kept: dict[str, str] = {}
         self._step_callbacks: list[StepCallback] = []
@@ -308,14 +309,21 @@ def _make_session(size: int | str | None, device: torch.device, config: Config) 
     runtime.check_no_session()
     size = from_environment("budget") if size is None else size
     runtime.register()
+    config.check_device(device)
     if device.type == "cuda":
         engine = runtime.gpus.make_engine(
-            size, device, lambda num_bytes: config.native(num_bytes, "cuda"), config
+            size, device, lambda num_bytes, link: config.native(num_bytes, "cuda", link), config
         )
     else:
         native = config.native(budget_bytes(size, device), "cpu")
         profile = _C.DeviceProfile(**asdict(CPU_PROFILE))
-        engine = _C.Engine.cpu(native, profile, config.measures_costs("cpu"), config.paranoid)
+        engine = _C.Engine.cpu(
+            native,
+            profile,
+            config.measures_costs("cpu"),
+            config.paranoid,
+            config.host_dir or "",
+        )
     if size is None and not from_environment("quiet"):
         announce(engine.stats()["budget_bytes"], device)
     return Session(engine, config, device)

@@ -34,6 +34,7 @@ class Options:
     inplace: bool = True
     alignment: int = 64
     small_bytes: int = 10 * 1024
+    host_bytes: int = 0
 
     def config(self, budget_bytes: int) -> "_C.Config":
         """As the native side takes it; raises `ValueError` for an unknown policy."""
@@ -45,6 +46,7 @@ class Options:
             inplace=self.inplace,
             alignment=self.alignment,
             small_bytes=self.small_bytes,
+            host_bytes=self.host_bytes,
         )
 
 
@@ -56,6 +58,7 @@ class StepCost:
     replay_ns: float
     num_evictions: int
     num_replays: int
+    host_wait_ns: float
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,21 @@ class Simulation:
         """The last step that ended; without any, everything."""
         stats = self.stats
         everything = StepCost(
-            stats["compute_ns"], stats["replay_ns"], stats["num_evictions"], stats["num_replays"]
+            stats["compute_ns"],
+            stats["replay_ns"],
+            stats["num_evictions"],
+            stats["num_replays"],
+            stats["host_wait_ns"],
         )
         return self.steps[-1] if self.steps else everything
 
     @property
     def overhead(self) -> float:
-        """Cost with recomputation / cost without; 1.0 is no extra compute."""
-        compute_ns = self.stats["compute_ns"]
-        return (compute_ns + self.stats["replay_ns"]) / compute_ns if compute_ns else 1.0
+        """Cost with recomputation and copies / cost without; 1.0 is no extra time."""
+        stats = self.stats
+        compute_ns = stats["compute_ns"]
+        extra_ns = stats["replay_ns"] + stats["host_wait_ns"]
+        return (compute_ns + extra_ns) / compute_ns if compute_ns else 1.0
 
     @property
     def failure(self) -> str:
@@ -138,9 +147,15 @@ def simulate(
     """
     options = options or Options()
     result = _C.simulate(trace.native, options.config(budget_bytes), most_replay)
-    ends = [(0.0, 0.0, 0, 0), *result["steps"]]
+    ends = [(0.0, 0.0, 0, 0, 0.0), *result["steps"]]
     steps = [
-        StepCost(end[0] - begin[0], end[1] - begin[1], end[2] - begin[2], end[3] - begin[3])
+        StepCost(
+            end[0] - begin[0],
+            end[1] - begin[1],
+            end[2] - begin[2],
+            end[3] - begin[3],
+            end[4] - begin[4],
+        )
         for begin, end in pairwise(ends)
     ]
     return Simulation(

@@ -34,6 +34,15 @@ class Stats:
     moved_bytes: int
     num_saves: int
     saved_bytes: int
+    num_host_saves: int
+    host_saved_bytes: int
+    num_host_loads: int
+    host_loaded_bytes: int
+    num_host_refusals: int
+    host_wait_ns: float
+    host_held_bytes: int
+    host_peak_bytes: int
+    host_bytes: int
     num_steps: int
     num_schedules: int
     num_followed: int
@@ -46,8 +55,9 @@ class Stats:
 
     @property
     def overhead(self) -> float:
-        """Cost of all operators over the cost of those the program asked for."""
-        return 1 + self.replay_ns / self.compute_ns if self.compute_ns else 1.0
+        """Cost of all operators and copies over the cost of what the program asked for."""
+        extra_ns = self.replay_ns + self.host_wait_ns
+        return 1 + extra_ns / self.compute_ns if self.compute_ns else 1.0
 
     @property
     def num_records(self) -> int:

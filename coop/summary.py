@@ -73,6 +73,12 @@ def _cost(stats: Stats) -> str:
     parts = [f"{_count(stats.num_replays, 'operator')} run again"]
     if stats.num_saves:
         parts.append(f"{format_bytes(stats.saved_bytes)} copied to main memory")
+    if stats.host_bytes:
+        parts.append(
+            f"{format_bytes(stats.host_saved_bytes)} copied out and "
+            f"{format_bytes(stats.host_loaded_bytes)} back (at most "
+            f"{format_bytes(stats.host_peak_bytes)} of --host at once)"
+        )
     evicted = format_bytes(stats.evicted_bytes)
     parts.append(f"{_count(stats.num_evictions, 'eviction')} of {evicted}")
     return f"about {stats.overhead - 1:.1%} more compute (estimated): {', '.join(parts)}"

@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-partition", action="store_true", help="place everything at one end")
     parser.add_argument("--no-inplace", action="store_true", help="copy on write")
     parser.add_argument(
+        "--host", metavar="BYTES", type=size, default=0, help="room for copies in main memory"
+    )
+    parser.add_argument(
         "--steps",
         type=int,
         default=0,
@@ -41,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         window=not args.no_window,
         partition=not args.no_partition,
         inplace=not args.no_inplace,
+        host_bytes=args.host,
     )
     try:
         trace = read_trace(args.trace).repeated(args.steps)
@@ -84,6 +88,27 @@ def _print(result: Simulation) -> None:
         ("search time", f"{search_us / 1e3:.3f} ms", ""),
         ("fragmentation", f"{stats['fragmentation']:.4f}", "free / budget, forced allocations"),
         ("copies", str(stats["num_copies"]), format_bytes(stats["copied_bytes"])),
+        *(
+            [
+                (
+                    "to the host",
+                    str(stats["num_host_saves"]),
+                    format_bytes(stats["host_saved_bytes"]),
+                ),
+                (
+                    "and back",
+                    str(stats["num_host_loads"]),
+                    format_bytes(stats["host_loaded_bytes"]),
+                ),
+                (
+                    "waited for it",
+                    f"{stats['host_wait_ns'] / 1e6:.3f} ms",
+                    "as the link is modelled",
+                ),
+            ]
+            if stats["host_bytes"]
+            else []
+        ),
         ("peak", format_bytes(stats["peak_bytes"]), f"{stats['peak_bytes']} B"),
         (
             "needed",

@@ -68,6 +68,17 @@ void Engine::evict_all() {
   core_.evict_all();
 }
 
+void Engine::bring_back_roots() {
+  const UninterruptedScope uninterrupted;
+  const ReplayLock guard(locks_);
+  for (Storage* storage : core_.evicted_storages()) {
+    const Value* value = storage->value;
+    if (value->is_root() && value->bytes <= core_.space().arena().largest_free()) {
+      core_.materialize(storage);
+    }
+  }
+}
+
 void Engine::keep(c10::StorageImpl* impl, const char* reason, bool for_good) {
   const ReplayLock guard(locks_);
   Storage* storage = storages_.find(impl);

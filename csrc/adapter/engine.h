@@ -24,6 +24,7 @@
 #include "adapter/kept_operators.h"
 #include "adapter/locks.h"
 #include "adapter/storage/externals.h"
+#include "adapter/storage/host_memory.h"
 #include "adapter/storage/memory.h"
 #include "adapter/storage/storages.h"
 #include "adapter/trace/recorder.h"
@@ -37,6 +38,7 @@ struct EngineConfig {
   DeviceProfile profile;
   bool measure = false;   // costs are measured: see MeasuredCosts
   bool paranoid = false;  // evict all that can be after every operator (for tests)
+  std::shared_ptr<HostMemory> host_memory = nullptr;  // for the copies of core.host_bytes
 };
 
 class Engine final : public std::enable_shared_from_this<Engine> {
@@ -52,6 +54,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void take_back(Operation* operation);
   bool evict(c10::StorageImpl* impl);
   void evict_all();
+  // Brings back roots, as far as there is room: a process that is forked now reads what it finds.
+  void bring_back_roots();
   // Brings it back, and keeps it. `for_good`: unkeep() does not undo it.
   void keep(c10::StorageImpl* impl, const char* reason, bool for_good);
   void unkeep(c10::StorageImpl* impl);

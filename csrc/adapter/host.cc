@@ -3,6 +3,10 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
+#include <cstddef>
+
+#include "adapter/call/attend.h"
 #include "adapter/call/running.h"
 #include "adapter/call/saved_content.h"
 #include "adapter/engine.h"
@@ -37,5 +41,43 @@ bool TorchHost::is_replaying() const { return running().replaying; }
 Ends& TorchHost::ends() { return running().ends; }
 
 SavedBytes* TorchHost::new_saved_bytes(const Value& value) { return new SavedContent(value); }
+
+namespace {
+
+std::byte* content_of(const Engine& engine, const Value& value) {
+  return static_cast<std::byte*>(engine.storages().address(value));
+}
+
+}  // namespace
+
+bool TorchHost::copy_out(const Value& value, const HostExtents& to, double last_use) {
+  const Bytes bytes = value.bytes - engine_.storages().header_bytes();
+  return engine_.config().host_memory->copy_out(to, content_of(engine_, value), bytes, last_use);
+}
+
+void TorchHost::placed(const Value& value) {
+  HostMemory* host = engine_.config().host_memory.get();
+  if (host != nullptr) host->before_reuse(content_of(engine_, value), value.bytes);
+}
+
+Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
+  attend(engine_);
+  const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
+  Storage* made = engine_.core().allocate(value.bytes, Side::kLeft);
+  const Bytes bytes = value.bytes - engine_.storages().header_bytes();
+  engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
+  return made;
+}
+
+// A block may end with bytes that are nobody's. How many they are only a storage knows; of what has
+// none it is less than an alignment.
+bool TorchHost::is_copy(const Value& value, const HostExtents& extents) {
+  const Storages& storages = engine_.storages();
+  const Bytes bytes = value.storage != nullptr ? storages.content_bytes(*value.storage)
+                                               : value.bytes - storages.header_bytes() -
+                                                     engine_.config().core.alignment + 1;
+  return engine_.config().host_memory->is_copy(extents, content_of(engine_, value),
+                                               std::max<Bytes>(bytes, 0));
+}
 
 }  // namespace coop

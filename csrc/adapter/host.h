@@ -25,6 +25,10 @@ class TorchHost final : public Host {
   bool is_replaying() const override;
   Ends& ends() override;
   SavedBytes* new_saved_bytes(const Value& value) override;
+  bool copy_out(const Value& value, const HostExtents& to, double last_use) override;
+  void placed(const Value& value) override;
+  Storage* copy_in(const Value& value, const HostExtents& from) override;
+  bool is_copy(const Value& value, const HostExtents& extents) override;
 
  private:
   Engine& engine_;

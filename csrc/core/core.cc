@@ -1,5 +1,6 @@
 #include "core/core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -12,24 +13,26 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
       foresight_(config_, graph_, space_, journal_),
-      scores_(config_.policy, graph_, space_, journal_),
+      link_(config_.link, config_.host_bytes > 0),
+      scores_(config_.policy, link_, graph_, space_, journal_),
+      host_copies_(config_, host_, graph_, space_, scores_, link_, faults, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
-      collector_(config_.policy, graph_, space_, scores_, foresight_, journal_),
-      restorer_(host_, graph_, space_, scores_, collector_, foresight_, journal_),
+      collector_(config_.policy, graph_, space_, scores_, host_copies_, foresight_, journal_),
+      restorer_(host_, graph_, space_, scores_, collector_, host_copies_, foresight_, journal_),
       mover_(host_, space_, scores_, journal_),
       evictor_(host_, space_, scores_, restorer_, mover_, journal_),
-      compactor_(config_.policy, host_, graph_, space_, scores_, evictor_, mover_, faults_,
+      compactor_(config_.policy, host_, graph_, space_, scores_, evictor_, mover_, faults,
                  foresight_, journal_),
       quiet_steps_(config_, space_, restorer_, journal_),
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
-                 quiet_steps_, faults_, foresight_, journal_),
+                 quiet_steps_, faults, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
-                    faults_, journal_),
-      writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_,
-              materializer_),
+                    faults, journal_),
+      writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_, materializer_,
+              host_copies_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
-                 materializer_, writes_, quiet_steps_, faults_, foresight_, journal_),
+                 materializer_, writes_, quiet_steps_, host_copies_, faults, foresight_, journal_),
       steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
@@ -93,8 +96,7 @@ bool Core::evict(Storage* storage) {
   Value* value = storage->value;
   quiet_steps_.let_leave(value);
   if (!value->can_leave() || value->locks > 0) return !value->is_resident();
-  evictor_.evict(value);
-  return true;
+  return evictor_.evict(value);
 }
 
 void Core::evict_all() {
@@ -108,6 +110,8 @@ void Core::keep(Storage* storage, const char* reason, bool for_good) {
   if (for_good) {
     ++storage->lasting_keeps;
     storage->lasting_reason = reason;
+    // Whoever has its address may write it, and go on when the storage has died.
+    if (storage->value->is_resident()) host_copies_.forbid(storage->value);
   }
   if (journal_.events.enabled) {
     journal_.emit(EventKind::kKeep, storage->value, journal_.events.reason_index(reason));
@@ -126,11 +130,12 @@ void Core::unkeep(Storage* storage) {
 void Core::before_unseen_write(Storage* storage) {
   collector_.drop_recipe(storage->value);
   if (storage->value->users != nullptr) writes_.protect_dependents(storage);
+  host_copies_.forbid(storage->value);
 }
 
 void Core::expose(Storage* storage) {
+  before_unseen_write(storage);  // may find no room
   storage->exposed = true;
-  before_unseen_write(storage);
 }
 
 void Core::make_root(Storage* storage) {
@@ -139,7 +144,7 @@ void Core::make_root(Storage* storage) {
 
 void Core::make_gradient(Storage* storage) {
   Value* value = storage->value;
-  if (!value->is_resident() || value->stays()) return;
+  if (!value->is_resident() || value->is_lasting_root()) return;
   value->gradient = true;
   // Without pressure there is nothing to split.
   if (config_.policy.move_gradients_aside && !foresight_.is_following() &&
@@ -156,10 +161,11 @@ void Core::end_step(bool boundary) {
 
 std::vector<Storage*> Core::evicted_storages() const {
   std::vector<Storage*> result;
-  for (const Value* value = graph_.first_recomputable(); value != nullptr;
-       value = value->next_recomputable) {
-    if (!value->is_resident()) result.push_back(value->storage);
-  }
+  graph_.for_each_storage([&](Storage* storage) {
+    if (!storage->value->is_resident()) result.push_back(storage);
+  });
+  std::sort(result.begin(), result.end(),
+            [](const Storage* a, const Storage* b) { return a->value->serial < b->value->serial; });
   return result;
 }
 
@@ -175,6 +181,7 @@ void Core::forget_recipes() {
     if (value->is_resident()) collector_.drop_recipe(value);
     value = next;
   }
+  host_copies_.close();
 }
 
 Stats Core::stats() const {
@@ -187,6 +194,10 @@ Stats Core::stats() const {
   stats.largest_free = space_.arena().largest_free();
   stats.num_blocks = space_.num_blocks();
   stats.num_steps = journal_.step;
+  const HostPool& pool = host_copies_.pool();
+  stats.host_held = pool.held();
+  stats.host_peak = pool.peak();
+  stats.host_bytes = pool.bytes();
   return stats;
 }
 

@@ -13,6 +13,7 @@
 #include "core/engine/compactor.h"
 #include "core/engine/evictor.h"
 #include "core/engine/faults.h"
+#include "core/engine/host_copies.h"
 #include "core/engine/materializer.h"
 #include "core/engine/mover.h"
 #include "core/engine/operation.h"
@@ -79,6 +80,8 @@ class Core {
   void make_root(Storage* storage);
   // The same for a gradient, which may be moved to where it does not split the room of others.
   void make_gradient(Storage* storage);
+  // A resident root may leave by a copy: nobody but operators uses its memory.
+  void let_leave_by_copy(Storage* storage) { host_copies_.allow(storage->value); }
 
   // --- steps (Rule 11): see Steps and QuietSteps
   // ----------------------------------------------------
@@ -92,9 +95,10 @@ class Core {
   std::vector<Storage*> evicted_storages() const;
   // There is room to bring everything back.
   void grow(Bytes bytes);
-  // What is resident becomes a root: nothing is evicted or replayed after this.
+  // What is resident becomes a root that stays: nothing is evicted or replayed after this.
   void forget_recipes();
 
+  double clock() const { return journal_.clock; }
   // --- what is known
   // ------------------------------------------------------------------------------
   Host* host() const { return &host_; }
@@ -108,15 +112,15 @@ class Core {
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }
-  // Whether a recipe of how it was made is worth keeping: small values are roots from the start.
-  bool can_have_recipe(const Storage* storage) const { return space_.has(storage->value); }
 
   // --- for tests and measurements
   // -----------------------------------------------------------------
   Scores& scores() { return scores_; }
   // See Faults.
-  int64_t fail_placement(int64_t n) { return faults_.fail_placement(n); }
-  bool is_valid() const { return space_.is_valid() && graph_.is_valid(); }
+  Faults faults;
+  bool is_valid() const {
+    return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
+  }
 
  private:
   // In the order in which they know each other.
@@ -126,9 +130,10 @@ class Core {
   Graph graph_;
   Space space_;
   Foresight foresight_;
+  Link link_;
   Scores scores_;
   CopyCost copy_cost_;
-  Faults faults_;
+  HostCopies host_copies_;
   Chooser chooser_;
   Collector collector_;
   Restorer restorer_;

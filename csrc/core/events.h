@@ -25,6 +25,8 @@ enum class EventKind : uint8_t {
   kRecipe = 9,    // value can be recomputed from now on (offset, bytes); amount: cost in ns
   kKeep = 10,     // value (offset, bytes); amount: index of the reason in EventLog::reasons
   kUnkeep = 11,   // value (offset, bytes)
+  kSave = 12,     // value (offset, bytes): copied to main memory; amount: time waited in ns
+  kLoad = 13,     // value (bytes): copied back; amount: time waited in ns
 };
 
 struct Event {

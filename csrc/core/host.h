@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "core/space/host_pool.h"
 #include "core/types.h"
 
 namespace coop {
@@ -59,6 +60,18 @@ class Host {
   // For quiet steps: a recipe with its cost, for one value whose bytes it will hold. Asked for only
   // if the configuration has quiet steps.
   virtual SavedBytes* new_saved_bytes(const Value&) { return nullptr; }
+
+  // Copies in main memory, if the configuration has any: the core says which of the pool's bytes
+  // hold what. In the order of the operators: when it returns, the value's block may be used for
+  // what runs next. No operator has used it after the clock `last_use`. False: it could not be
+  // done, and the pool gets no larger.
+  virtual bool copy_out(const Value&, const HostExtents&, double) { return false; }
+  // The value has been given a block, which may still be read by a copy.
+  virtual void placed(const Value&) {}
+  // A fresh storage from Core::allocate, with the bytes of the value.
+  virtual Storage* copy_in(const Value&, const HostExtents&) { return nullptr; }
+  // For the debug build: whether the value's bytes are those of its copy.
+  virtual bool is_copy(const Value&, const HostExtents&) { return true; }
 
  private:
   Ends ends_;

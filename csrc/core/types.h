@@ -33,6 +33,13 @@ struct Origin {
   uint16_t source = 0;  // 0: not known
 };
 
+// The link to main memory.
+struct LinkProfile {
+  double out_bytes_per_ns = 25;
+  double in_bytes_per_ns = 25;
+  Cost latency_ns = 10000;
+};
+
 struct Config {
   Bytes budget = 0;
   Bytes alignment = 64;
@@ -44,6 +51,8 @@ struct Config {
                             // recipes until there is one; 0: never. Needs a host that saves.
   bool in_background = false;  // schedules are made on a thread of their own; else at once, so that
                                // decisions are the same in every run
+  Bytes host_bytes = 0;     // of main memory, for copies of values that leave; 0: none
+  LinkProfile link;
 };
 
 // What an allocation that cannot be satisfied knows (Rule 15).
@@ -66,6 +75,8 @@ struct Shortage {
   Bytes kept_bytes = 0;         // kept by the user, or because replay is not understood
   Bytes locked_bytes = 0;       // in use by the operator, or by the replays it needs
   Bytes temporary_bytes = 0;    // workspaces and results of the running operator
+  Bytes refused_bytes = 0;      // of the roots, those for whose copies there was no room
+  Bytes host_bytes = 0;         // of main memory, for copies
   std::vector<std::pair<std::string, Bytes>> kept;  // kept bytes by reason
   std::vector<Held> largest;                        // first of what cannot be evicted
 };
@@ -99,6 +110,15 @@ struct Stats {
   Bytes moved_bytes = 0;    // for them
   int64_t num_saves = 0;    // evicted values whose bytes are kept outside
   Bytes saved_bytes = 0;
+  int64_t num_host_saves = 0;  // copies to main memory
+  Bytes host_saved_bytes = 0;
+  int64_t num_host_loads = 0;  // and back
+  Bytes host_loaded_bytes = 0;
+  int64_t num_host_refusals = 0;  // for which there was no room, or that failed
+  Cost host_wait = 0;             // time waited for copies, as the link is modelled
+  Bytes host_held = 0;            // of main memory
+  Bytes host_peak = 0;
+  Bytes host_bytes = 0;  // its budget
   int64_t num_steps = 0;
   int64_t num_schedules = 0;  // that were made
   int64_t num_followed = 0;   // steps that went as foreseen to their end

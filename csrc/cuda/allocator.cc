@@ -125,12 +125,15 @@ class CudaAllocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPlug
 
   Engine& engine(c10::DeviceIndex device) {
     if (Engine* existing = active_engine({c10::kCUDA, device})) return *existing;
-    const EngineConfig config = configure_(device);  // not under the lock: it waits for Python's
+    EngineConfig config = configure_(device);  // not under the lock: it waits for Python's
     const std::lock_guard<std::mutex> guard(engines_mutex_);
     if (engines_.size() <= static_cast<size_t>(device)) engines_.resize(device + 1);
     if (engines_[device] == nullptr) {
-      engines_[device] = std::make_shared<Engine>(
-          config, std::make_unique<CudaMemory>(config.core.budget, device));
+      auto memory = std::make_unique<CudaMemory>(config.core.budget, device);
+      if (config.core.host_bytes > 0) {
+        config.host_memory = memory->make_pinned(config.core.host_bytes);
+      }
+      engines_[device] = std::make_shared<Engine>(config, std::move(memory));
       set_active_engine({c10::kCUDA, device}, engines_[device]);
     }
     return *engines_[device];

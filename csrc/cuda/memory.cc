@@ -36,6 +36,10 @@ void CudaMemory::copy(void* to, const void* from, Bytes bytes) {
   // The handle of a default stream is 0, which means the current device's.
   const c10::cuda::CUDAGuard guard(device_);
   const cudaStream_t stream = streams_.current();
+  if (pinned_ != nullptr) {
+    pinned_->drop_marks();
+    pinned_->before_reuse(static_cast<const std::byte*>(to), bytes);
+  }
   // The main stream may have used the block before, and will read it.
   streams_.wait(stream, streams_.main());
   C10_CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adapter/storage/memory.h"
+#include "cuda/pinned_memory.h"
 #include "cuda/stopwatch.h"
 #include "cuda/streams.h"
 
@@ -38,12 +39,17 @@ class CudaMemory final : public Memory {
   }
 
   Streams& streams() { return streams_; }
+  // Room in main memory for copies of what is here.
+  std::shared_ptr<HostMemory> make_pinned(Bytes bytes) {
+    return pinned_ = std::make_shared<PinnedMemory>(bytes, device_, streams_);
+  }
 
  private:
   const Bytes bytes_;
   const c10::DeviceIndex device_;
   char* base_ = nullptr;
   Streams streams_;
+  std::shared_ptr<PinnedMemory> pinned_;  // null: there is none
 };
 
 }  // namespace coop

@@ -64,10 +64,15 @@ Streams::Streams(c10::DeviceIndex device)
 
 cudaStream_t Streams::current() const { return c10::cuda::getCurrentCUDAStream(device_).stream(); }
 
+cudaEvent_t Streams::record(cudaStream_t stream) {
+  const cudaEvent_t event = events_.take();
+  C10_CUDA_CHECK(cudaEventRecord(event, stream));
+  return event;
+}
+
 void Streams::wait(cudaStream_t stream, cudaStream_t other) {
   if (stream == other) return;
-  const cudaEvent_t event = events_.take();
-  C10_CUDA_CHECK(cudaEventRecord(event, other));
+  const cudaEvent_t event = record(other);
   C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
   events_.give_back(event);
 }

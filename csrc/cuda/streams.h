@@ -38,6 +38,9 @@ class Streams {
   cudaStream_t main() const { return main_; }
   cudaStream_t current() const;
 
+  // An event behind what the stream was given so far; to be given back, waits for it stay.
+  cudaEvent_t record(cudaStream_t stream);
+  void give_back(cudaEvent_t event) { events_.give_back(event); }
   // `stream` goes on when `other` has done what it was given so far.
   void wait(cudaStream_t stream, cudaStream_t other);
 

@@ -30,6 +30,8 @@ OTHERS = {
     "small_bytes": ("1KiB", 1024),
     "quiet_after": ("7", 7),
     "background": ("1", True),
+    "host": ("1MiB", 2**20),
+    "host_dir": ("/scratch", "/scratch"),
 }
 
 

@@ -57,15 +57,19 @@ class Driver:
         left: bool = True,
         replayable: bool = True,
         backward: bool = True,
+        updates: bool = False,
     ) -> bool:
-        """`makes` are (storage, bytes); temporaries come after them."""
+        """`makes` are (storage, bytes); temporaries come after them.
+
+        With `updates`, what is written stays a root, as in an optimizer.
+        """
         inputs = list(reads) + [s for s in (*writes, *overwrites) if s not in reads]
         memory = [(0, index) for index in range(len(makes))]
         memory += [(1, num_bytes) for num_bytes in temporaries]
         self.trace.add_operator(
             0, cost, left, replayable, inputs, [s for s, _ in makes], [b for _, b in makes],
             list(writes), list(overwrites), memory if temporaries else [], 0,
-            backward=backward,
+            backward=backward, make_roots=list(range(len(writes))) if updates else [],
         )  # fmt: skip
         fitted: bool = self.simulator.apply_last(self.trace)
         assert self.simulator.is_valid()

@@ -124,6 +124,8 @@ def test_what_does_not_fit_names_the_numbers_and_leaves_everything_usable() -> N
         "kept_bytes": 64,
         "locked_bytes": 0,
         "temporary_bytes": 0,
+        "refused_bytes": 0,
+        "host_bytes": 0,
         "kept": [("the trace", 64)],
     }
     assert core.simulator.cookie(2) == cookie

@@ -34,6 +34,7 @@ class Values(RuleBasedStateMachine):
         partition=st.booleans(),
         inplace=st.booleans(),
         small_bytes=st.sampled_from((0, 0, ALIGNMENT, 3 * ALIGNMENT)),
+        host_units=st.sampled_from((0, 0, 6, 40, 400)),
     )
     def start(
         self,
@@ -43,15 +44,25 @@ class Values(RuleBasedStateMachine):
         partition: bool,
         inplace: bool,
         small_bytes: int,
+        host_units: int,
     ) -> None:
         self.budget = budget * ALIGNMENT
         self.small_bytes = small_bytes
         self.trace = _C.Trace()
         self.simulator = _C.Simulator(
             _C.Config(
-                self.budget, policy, window, partition, inplace, ALIGNMENT, small_bytes=small_bytes
+                self.budget,
+                policy,
+                window,
+                partition,
+                inplace,
+                ALIGNMENT,
+                small_bytes=small_bytes,
+                host_bytes=host_units * ALIGNMENT,
+                link=_C.LinkProfile(1e9, 1e9, latency_ns=0),
             )
         )
+        self.has_host = host_units > 0
         self.model = Model()
         self.num_storages = 0
         self.in_step = False
@@ -170,6 +181,10 @@ class Values(RuleBasedStateMachine):
             # What does not fit stays recomputable.
             assert self.simulator.is_root(storage) or not self.simulator.is_resident(storage)
 
+    @rule(nth=st.integers(0, 3))
+    def fail_copy(self, nth: int) -> None:
+        self.simulator.fail_copy(nth)
+
     @rule()
     def step(self) -> None:
         self.in_step = not self.in_step
@@ -192,7 +207,7 @@ class Values(RuleBasedStateMachine):
             if self.simulator.is_resident(storage):
                 assert self.seen(storage) == live.cookie
             else:
-                assert not self.simulator.is_root(storage)
+                assert self.simulator.is_saved(storage) or not self.simulator.is_root(storage)
 
     @invariant()
     def blocks_do_not_overlap_and_add_up(self) -> None:
@@ -216,7 +231,7 @@ class Values(RuleBasedStateMachine):
         offsets = {offset for offset, _ in resident}
         for offset, num_bytes, cost, _, is_held in self.simulator.blocks():
             if is_held and offset not in offsets:
-                assert cost is None
+                assert cost is None or self.has_host
                 held += num_bytes
         assert held == stats["held_bytes"]
 
@@ -230,7 +245,8 @@ class Values(RuleBasedStateMachine):
                 continue
             if self.small_bytes > 0 and costs[offset] is None:
                 continue  # it may be an extent of the small area, which begins at the same offset
-            if self.simulator.is_root(storage) or live.keeps:
+            if not self.simulator.can_leave(storage):
+                assert self.simulator.is_root(storage) or live.keeps
                 assert costs[offset] is None
             elif costs[offset] < 0:  # made in a backward pass: the cost of moving it
                 assert -costs[offset] <= max(self.simulator.neighbourhood(storage, False), 1)

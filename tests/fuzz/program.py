@@ -8,6 +8,7 @@ any part of a program is a program too. That is all that shrinking needs.
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,9 @@ def random_trials(seed: int, num_trials: int = 3, max_instructions: int = 200) -
         share = 1.5 if number == 0 else rng.uniform(0.2, 1.0)
         # Not drawn, for the same reason: every other tight trial begins with what is not recorded.
         options["quiet_after"] = (seed + number) % 2 if number > 0 else 0
+        # Copies in main memory, so that roots leave too.
+        options["host"] = (0, 256 * 2**10, 64 * 2**20)[(seed + number) % 3]
+        options["host_dir"] = tempfile.gettempdir()
         trials.append(Trial(program, share, tuple(sorted(options.items()))))
     return trials
 

@@ -38,6 +38,15 @@ py::dict to_dict(const Stats& stats) {
   d["moved_bytes"] = stats.moved_bytes;
   d["num_saves"] = stats.num_saves;
   d["saved_bytes"] = stats.saved_bytes;
+  d["num_host_saves"] = stats.num_host_saves;
+  d["host_saved_bytes"] = stats.host_saved_bytes;
+  d["num_host_loads"] = stats.num_host_loads;
+  d["host_loaded_bytes"] = stats.host_loaded_bytes;
+  d["num_host_refusals"] = stats.num_host_refusals;
+  d["host_wait_ns"] = stats.host_wait;
+  d["host_held_bytes"] = stats.host_held;
+  d["host_peak_bytes"] = stats.host_peak;
+  d["host_bytes"] = stats.host_bytes;
   d["num_steps"] = stats.num_steps;
   d["num_schedules"] = stats.num_schedules;
   d["num_followed"] = stats.num_followed;
@@ -61,6 +70,8 @@ py::dict to_dict(const Shortage& shortage) {
   d["kept_bytes"] = shortage.kept_bytes;
   d["locked_bytes"] = shortage.locked_bytes;
   d["temporary_bytes"] = shortage.temporary_bytes;
+  d["refused_bytes"] = shortage.refused_bytes;
+  d["host_bytes"] = shortage.host_bytes;
   d["kept"] = shortage.kept;
   return d;
 }
@@ -76,7 +87,8 @@ namespace {
 
 Config make_config(Bytes budget, const std::string& policy, bool window, bool partition,
                    bool inplace, Bytes alignment, Bytes small_bytes, int32_t quiet_after,
-                   const std::vector<std::string>& without, bool in_background) {
+                   const std::vector<std::string>& without, bool in_background, Bytes host_bytes,
+                   const LinkProfile& link) {
   if (alignment <= 0 || budget < alignment) {
     throw py::value_error("a budget of " + std::to_string(budget) +
                           " bytes is smaller than one block");
@@ -90,6 +102,8 @@ Config make_config(Bytes budget, const std::string& policy, bool window, bool pa
   config.small_bytes = small_bytes;
   config.quiet_after = quiet_after;
   config.in_background = in_background;
+  config.host_bytes = host_bytes;
+  config.link = link;
   // DTR and DTE as their authors run them.
   if (!config.policy.is_window()) {
     config.partition = config.inplace = false;
@@ -143,8 +157,8 @@ py::dict result_dict(const SimulationResult& result) {
   d["failed_entry"] = result.failed_entry;
   py::list steps;
   for (const Stats& step : result.steps) {
-    steps.append(
-        py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions, step.num_replays));
+    steps.append(py::make_tuple(step.compute_cost, step.replay_cost, step.num_evictions,
+                                step.num_replays, step.host_wait));
   }
   d["steps"] = steps;
   d["num_replays"] = result.num_replays;
@@ -242,12 +256,19 @@ class TestFence {
 }  // namespace
 
 void bind_core(py::module_& m) {
+  py::class_<LinkProfile>(m, "LinkProfile")
+      .def(py::init([](double out_bytes_per_second, double in_bytes_per_second, double latency_ns) {
+             return LinkProfile{out_bytes_per_second / 1e9, in_bytes_per_second / 1e9, latency_ns};
+           }),
+           py::arg("out_bytes_per_second"), py::arg("in_bytes_per_second"), py::arg("latency_ns"));
+
   py::class_<Config>(m, "Config")
       .def(py::init(&make_config), py::arg("budget"), py::arg("policy") = "coop",
            py::arg("window") = true, py::arg("partition") = true, py::arg("inplace") = true,
            py::arg("alignment") = 64, py::arg("small_bytes") = 10 * 1024,
            py::arg("quiet_after") = 0, py::arg("without") = std::vector<std::string>(),
-           py::arg("in_background") = false)
+           py::arg("in_background") = false, py::arg("host_bytes") = 0,
+           py::arg("link") = LinkProfile())
       .def_readonly("budget", &Config::budget);
 
   py::class_<Trace>(m, "Trace")
@@ -345,6 +366,14 @@ void bind_core(py::module_& m) {
            })
       .def("offset",
            [](Simulator& simulator, int64_t id) { return simulator.storage(id)->value->offset; })
+      .def("is_saved", [](Simulator& simulator,
+                          int64_t id) { return simulator.storage(id)->value->is_saved(); })
+      .def("can_leave", [](Simulator& simulator,
+                           int64_t id) { return simulator.storage(id)->value->can_leave(); })
+      .def("fail_placement", [](Simulator& simulator,
+                                int64_t n) { return simulator.core().faults.fail_placement(n); })
+      .def("fail_copy",
+           [](Simulator& simulator, int64_t n) { return simulator.core().faults.fail_copy(n); })
       .def("cookie", &Simulator::cookie)
       .def(
           "free_after",

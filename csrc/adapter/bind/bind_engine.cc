@@ -23,6 +23,7 @@
 #include "adapter/errors.h"
 #include "adapter/registry.h"
 #include "adapter/storage/cpu_arena.h"
+#include "adapter/storage/mapped_file.h"
 #include "adapter/storage/meta_arena.h"
 #include "adapter/trace/source.h"
 #ifdef COOP_CUDA
@@ -223,13 +224,17 @@ void bind_engine(py::module_& m) {
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def_static(
           "cpu",
-          [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid) {
+          [](const Config& config, const DeviceProfile& profile, bool measure, bool paranoid,
+             const std::string& host_dir) {
             install_cpu_allocator();
             EngineConfig engine_config{config, profile, measure, paranoid};
+            if (config.host_bytes > 0) {
+              engine_config.host_memory = make_mapped_file(host_dir, config.host_bytes);
+            }
             return std::make_shared<Engine>(engine_config, make_cpu_memory(config.budget));
           },
           py::arg("config"), py::arg("profile"), py::arg("measure") = false,
-          py::arg("paranoid") = false)
+          py::arg("paranoid") = false, py::arg("host_dir") = "")
       .def_static(
           "meta",
           [](const Config& config, const DeviceProfile& profile) {
@@ -265,7 +270,12 @@ void bind_engine(py::module_& m) {
       .def("fail_placement",
            [](Engine& engine, int64_t n) {
              const EngineLock guard(engine);
-             return engine.core().fail_placement(n);
+             return engine.core().faults.fail_placement(n);
+           })
+      .def("fail_copy",
+           [](Engine& engine, int64_t n) {
+             const EngineLock guard(engine);
+             return engine.core().faults.fail_copy(n);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
@@ -294,6 +304,7 @@ void bind_engine(py::module_& m) {
              return translated("coop.evict", [&] { return engine.evict(impl); });
            })
       .def("evict_all", &Engine::evict_all, py::call_guard<py::gil_scoped_release>())
+      .def("bring_back_roots", &Engine::bring_back_roots, py::call_guard<py::gil_scoped_release>())
       .def("keep",
            [](Engine& engine, py::handle x, const std::string& reason, bool for_good) {
              c10::StorageImpl* impl = storage_of(x);

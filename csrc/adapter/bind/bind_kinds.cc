@@ -40,6 +40,10 @@ const char* name_of(EventKind kind) {
       return "KEEP";
     case EventKind::kUnkeep:
       return "UNKEEP";
+    case EventKind::kSave:
+      return "SAVE";
+    case EventKind::kLoad:
+      return "LOAD";
   }
   return nullptr;
 }

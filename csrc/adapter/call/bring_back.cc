@@ -146,8 +146,7 @@ std::vector<Storage*> Handler::find_loose() const {
   std::vector<Storage*> result;
   for (Storage* storage : call_.operands.storages) {
     const Value* value = storage->value;
-    if (value->arena != &engine_.core().space().arena() || (value->stays() && !value->gradient))
-      continue;
+    if (value->arena != &engine_.core().space().arena() || value->stays()) continue;
     if (storage->keep_reason == call_.info->refusal) continue;
     if (std::find(result.begin(), result.end(), storage) == result.end()) result.push_back(storage);
   }

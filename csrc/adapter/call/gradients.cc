@@ -34,7 +34,7 @@ void make_gradient_root(Engine& engine, const at::Tensor& leaf, const Invocation
       if (Recorder* recorder = engine.recorder()) {
         recorder->stored(storage, /*gradient=*/tensor == gradient);
       }
-      if (storage->value->stays()) continue;
+      if (storage->value->is_lasting_root()) continue;
       try {
         core.materialize(storage);
       } catch (const OutOfBudget&) {

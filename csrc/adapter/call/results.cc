@@ -76,10 +76,11 @@ void Handler::drop_timing() {
   engine_.costs().drop(std::exchange(timing_, MeasuredCosts::kNotTimed));
 }
 
-// Whether a recipe would make anything that can be evicted.
+// Whether a recipe would make anything that can be evicted: small values are roots from the start.
 bool Handler::can_have_outputs() const {
   bool result = false;
-  for (const Storage* storage : call_.fresh) result |= engine_.core().can_have_recipe(storage);
+  const Space& space = engine_.core().space();
+  for (const Storage* storage : call_.fresh) result |= space.has(storage->value);
   for (const Write& write : call_.operation.writes) result |= write.makes_version();
   return result;
 }
@@ -108,6 +109,7 @@ void Handler::commit() {
   core.commit(call_.operation, recipe_, call_.inputs.data(), call_.inputs.size(),
               call_.fresh.data(), call_.fresh.size(), cost_);
   state_ = State::kNone;
+  if (HostMemory* host = engine_.config().host_memory.get()) host->reached(core.clock());
   keep_results();
   if (running().hold != nullptr) hold_results(*running().hold);
   if (engine_.config().paranoid) core.evict_all();
@@ -118,6 +120,10 @@ void Handler::keep_results() {
   const OpInfo& info = *call_.info;
   const bool stays = recordable_ && recipe_ == nullptr && call_.refusal != kInput &&
                      !call_.operation.quiet && !(replayable_ && info.undefined);
+  // An input may leave by a copy, though there is no recipe for it.
+  if (call_.refusal == kInput || (stays && call_.refusal == kOtherDevice)) {
+    for (Storage* storage : call_.fresh) engine_.core().let_leave_by_copy(storage);
+  }
   if (!stays && fixed_bytes_ == 0 && info.collective == nullptr) return;
   const char* reason = call_.refusal != nullptr ? call_.refusal : "an argument is not understood";
   // What comes from another device is an input: a root like any other.

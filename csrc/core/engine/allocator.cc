@@ -43,6 +43,7 @@ void Allocator::place(Value* value, Bytes bytes, bool small, Side side, bool for
   }
   if (space_.has(value) && is_asked_for()) space_.needed().placed(value, side, space_.arena());
   space_.hold(value, bytes, side);
+  host_.placed(*value);
 }
 
 bool Allocator::place_as_foreseen(Value* value) {
@@ -91,7 +92,8 @@ void Allocator::place_lowest(Value* value) {
     throw OutOfBudget(space_.shortage(bytes));
   }
   for (Value* other : in_the_way) {
-    if (!host_.may_move() || !mover_.move_above(other, begin + bytes)) evictor_.evict(other);
+    if (host_.may_move() && mover_.move_above(other, begin + bytes)) continue;
+    if (!evictor_.evict(other)) throw OutOfBudget(space_.shortage(bytes));
   }
   arena.place_at(value, begin, bytes);
   value->offset = begin;

@@ -56,6 +56,7 @@ void Collector::destroy_unneeded() {
     if (value->recipe != nullptr) prefetch_range(value->recipe, kUnlinkedBytes);
     if (value->is_resident()) space_.free(value);
     if (value->is_evicted()) scores_.on_restored(value);
+    host_copies_.discard(value);
     foresight_.destroyed(value);
     space_.needed().freed(value);
     Recipe* recipe = graph_.take_recipe(value);
@@ -105,10 +106,12 @@ bool Collector::collect_passed(bool wait) {
 }
 
 void Collector::drop_recipe(Value* value) {
-  COOP_ASSERT(value->is_resident());
+  COOP_ASSERT(value->is_resident() || value->is_saved());
   value->made_quietly = value->undefined = false;
   if (value->recipe == nullptr) return;
   foresight_.fixed(value);
+  // It was protected because to recompute it takes the whole step.
+  if (value->can_be_saved()) value->made_in_backward = false;
   if (Recipe* recipe = graph_.take_recipe(value)) {
     graph_.unlink(recipe, &unneeded_);
     destroy_unneeded();

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/engine/host_copies.h"
 #include "core/foresight/foresight.h"
 #include "core/journal.h"
 #include "core/model/graph.h"
@@ -26,11 +27,12 @@ namespace coop {
 class Collector {
  public:
   Collector(const PolicyOptions& options, Graph& graph, Space& space, Scores& scores,
-            Foresight& foresight, Journal& journal)
+            HostCopies& host_copies, Foresight& foresight, Journal& journal)
       : options_(options),
         graph_(graph),
         space_(space),
         scores_(scores),
+        host_copies_(host_copies),
         foresight_(foresight),
         journal_(journal) {}
   Collector(const Collector&) = delete;
@@ -47,7 +49,7 @@ class Collector {
   void storage_died(Storage* storage, std::unique_ptr<Fence> fence);
   // Ends what pended a fence that has been passed. False: there was none.
   bool collect_passed(bool wait);
-  // From now on its bytes are all there is (Rules 6 and 11).
+  // From now on its bytes, here or in main memory, are all there is (Rules 6 and 11).
   void drop_recipe(Value* value);
   // Ends what replays made for their own sake.
   void free_transients();
@@ -68,6 +70,7 @@ class Collector {
   Graph& graph_;
   Space& space_;
   Scores& scores_;
+  HostCopies& host_copies_;
   Foresight& foresight_;
   Journal& journal_;
   std::vector<Value*> unneeded_;  // to be destroyed

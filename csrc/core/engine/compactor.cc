@@ -140,7 +140,9 @@ bool Compactor::slide_down(Value* value, int64_t mark, bool evict) {
   blocks.for_each_in(to, std::min(to + value->bytes, from), [&](const Block& block) {
     if (!block.is_free()) in_the_way.push_back(block.value);
   });
-  for (Value* other : in_the_way) evictor_.evict(other);
+  for (Value* other : in_the_way) {
+    if (!evictor_.evict(other)) return false;
+  }
   mover_.move_down(value, to);
   return true;
 }

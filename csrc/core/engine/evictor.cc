@@ -9,10 +9,17 @@ void Evictor::apply(const Plan& plan) {
   pack(plan.move);
 }
 
-void Evictor::evict(Value* value) {
+bool Evictor::evict(Value* value) {
   COOP_ASSERT(value->can_leave() && value->locks == 0);
   if (!space_.needed().is_on()) space_.needed().begin(space_.arena());
-  restorer_.prepare_to_leave(value);
+  if (!restorer_.prepare_to_leave(value)) return false;
+  give_up(value);
+  return true;
+}
+
+void Evictor::give_up(Value* value) {
+  COOP_ASSERT(value->has_way_back());
+  if (!space_.needed().is_on()) space_.needed().begin(space_.arena());
   ++journal_.stats.num_evictions;
   journal_.stats.evicted_bytes += value->bytes;
   journal_.emit(EventKind::kEvict, value);

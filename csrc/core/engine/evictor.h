@@ -20,8 +20,11 @@ class Evictor {
         journal_(journal) {}
 
   void apply(const Plan& plan);
-  // The value can leave, and is not locked.
-  void evict(Value* value);
+  // The value can leave, and is not locked. False: it stays, because main memory has no room for
+  // its copy, and it has no other way back.
+  bool evict(Value* value);
+  // The same for what has a way back already, and whose bytes are not what they should be.
+  void give_up(Value* value);
   // Everything that can be, and that f(value) does not spare. Whether there was any.
   template <typename F>
   bool evict_all_but(F&& spares);
@@ -44,8 +47,9 @@ bool Evictor::evict_all_but(F&& spares) {
     if (block.is_free() || !space_.is_movable(block.value) || spares(block.value)) return;
     values.push_back(block.value);
   });
-  for (Value* value : values) evict(value);
-  return !values.empty();
+  bool any = false;
+  for (Value* value : values) any |= evict(value);
+  return any;
 }
 
 }  // namespace coop

@@ -1,10 +1,21 @@
 #include "core/engine/materializer.h"
 
+#include <span>
 #include <unordered_map>
 
 #include "core/check.h"
 
 namespace coop {
+
+namespace {
+
+// What has to be resident to bring it back.
+std::span<Edge> inputs_of(const Value* value) {
+  if (value->is_saved()) return {};
+  return {value->recipe->inputs.begin(), value->recipe->inputs.size()};
+}
+
+}  // namespace
 
 // What replays make for their own sake stays until the outermost one ends.
 class Materializer::Restoring {
@@ -93,7 +104,7 @@ void Materializer::materialize(Value* target, bool hold_inputs) {
       if (!value->is_resident()) {
         COOP_ASSERT(value->has_way_back());  // lost
         Value* missing = nullptr;
-        for (Edge& edge : value->recipe->inputs) {
+        for (Edge& edge : inputs_of(value)) {
           Storage* storage = edge.value->storage;
           if (storage != nullptr && storage->in_place) split_version(storage);
           if (!edge.value->is_resident()) {
@@ -103,7 +114,7 @@ void Materializer::materialize(Value* target, bool hold_inputs) {
         }
         if (missing != nullptr) {
           if (hold_inputs && held_.size() == frame.held_begin) {
-            for (Edge& edge : value->recipe->inputs) {
+            for (Edge& edge : inputs_of(value)) {
               if (edge.value->is_resident()) hold(edge.value);
             }
           }
@@ -137,7 +148,7 @@ bool Materializer::make_room_for_replay() {
   std::unordered_map<Value*, int32_t> locks;
   for (Value* value : held_) ++locks[value];
   for (const Frame& frame : frames_) ++locks[frame.value];
-  for (const Edge& edge : frames_.back().value->recipe->inputs) locks.try_emplace(edge.value, 0);
+  for (const Edge& edge : inputs_of(frames_.back().value)) locks.try_emplace(edge.value, 0);
   std::vector<Value*> movable;
   for (const auto& [value, own] : locks) {
     // Any locks besides ours are of an operator that runs on another thread.

@@ -28,6 +28,8 @@ struct Write {
   bool make_root = false;   // what is written stays for good
   bool overwrites = false;  // all of the storage, none of which is read
   bool prepared = false;    // by begin()
+  bool lets_leave = false;  // what it becomes may leave by a copy, once the operator has ended:
+                            // it is not locked
   bool counted = false;     // among the storage's writers
 
   bool makes_version() const { return kind != Kind::kRoot && !storage->dead; }

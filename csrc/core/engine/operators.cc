@@ -76,6 +76,7 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
     } else if (operation.quiet) {
       quiet_steps_.add(value);
     }
+    if (value->recipe == recipe && keep) host_copies_.allow(value);
     scores_.add_candidate(value);
   };
   for (size_t i = 0; i < num_fresh; ++i) add_output(fresh[i]->value, i);
@@ -156,12 +157,14 @@ void Operators::end(Operation& operation) {
 
 void Operators::let_go(Operation& operation) {
   COOP_DEBUG_ASSERT(operation.writes.empty());
+  host_copies_.ended_untold();
   for (Value* value : operation.locked_) collector_.unlock(value);
   end(operation);
 }
 
 void Operators::abort(Operation& operation) {
   host_.ends().stop_alternating();
+  host_copies_.ended_untold();
   writes_.settle(operation.writes);
   for (const Write& write : operation.writes) {
     if (!write.makes_version() || write.kind != Write::Kind::kCopied) continue;
@@ -182,9 +185,10 @@ void Operators::abort(Operation& operation) {
         value->is_resident() && value->locks == 0) {
       // Kept since it began: its address is somebody's, so it stays as it is.
       if (value->is_kept()) {
+        host_copies_.forbid(value);
         collector_.drop_recipe(value);
       } else {
-        evictor_.evict(value);
+        evictor_.give_up(value);
       }
     }
   }

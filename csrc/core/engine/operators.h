@@ -15,8 +15,8 @@ class Operators {
  public:
   Operators(const PolicyOptions& options, Host& host, Graph& graph, Space& space, Scores& scores,
             CopyCost& copy_cost, Collector& collector, Evictor& evictor, Materializer& materializer,
-            Writes& writes, QuietSteps& quiet_steps, Faults& faults, Foresight& foresight,
-            Journal& journal)
+            Writes& writes, QuietSteps& quiet_steps, HostCopies& host_copies, Faults& faults,
+            Foresight& foresight, Journal& journal)
       : options_(options),
         host_(host),
         graph_(graph),
@@ -28,6 +28,7 @@ class Operators {
         materializer_(materializer),
         writes_(writes),
         quiet_steps_(quiet_steps),
+        host_copies_(host_copies),
         faults_(faults),
         foresight_(foresight),
         journal_(journal) {}
@@ -62,6 +63,7 @@ class Operators {
   Materializer& materializer_;
   Writes& writes_;
   QuietSteps& quiet_steps_;
+  HostCopies& host_copies_;
   Faults& faults_;
   Foresight& foresight_;
   Journal& journal_;

@@ -18,15 +18,27 @@ void Restorer::let_leave_by_saving(Value* value) {
   scores_.refresh(value);
 }
 
-void Restorer::prepare_to_leave(Value* value) {
-  if (!value->is_unsaved()) return;
+bool Restorer::prepare_to_leave(Value* value) {
+  if (!value->is_unsaved()) {
+    if (value->is_saved()) return host_copies_.save(value);
+    scores_.join_pending();
+    return (scores_.prefers_copy(value) && host_copies_.save(value)) || !value->is_root();
+  }
   static_cast<SavedBytes*>(value->recipe)->save(host_, *value);
   value->recipe->is_unsaved = false;
   ++journal_.stats.num_saves;
   journal_.stats.saved_bytes += value->bytes;
+  return true;
+}
+
+void Restorer::load(Value* wanted) {
+  if (wanted->recipe != nullptr) foresight_.expect(*wanted->recipe);
+  adopt(wanted, host_copies_.load(wanted), /*wanted=*/true);
+  if (host_copies_.is_closed()) host_copies_.forbid(wanted);
 }
 
 void Restorer::restore(Value* wanted) {
+  if (wanted->is_saved()) return load(wanted);
   Recipe* recipe = wanted->recipe;
   for (Edge& edge : recipe->inputs) graph_.lock(edge.value);
   std::vector<Storage*> made(recipe->outputs.size(), nullptr);
@@ -38,6 +50,7 @@ void Restorer::restore(Value* wanted) {
   try {
     recipe->replay(host_, made.data());
   } catch (...) {
+    host_copies_.ended_untold();
     journal_.origin = asking;
     unlock_inputs();
     throw;

@@ -1,8 +1,9 @@
-// The ways back of a value that leaves: to replay its recipe, or to copy bytes that were saved when
-// it left. The only place that knows them. To add one: docs/extending.md.
+// The ways back of a value that leaves: to replay its recipe, or a copy in main memory. The only
+// place that knows them. To add one: docs/extending.md.
 #pragma once
 
 #include "core/engine/collector.h"
+#include "core/engine/host_copies.h"
 #include "core/host.h"
 #include "core/journal.h"
 #include "core/model/graph.h"
@@ -14,25 +15,26 @@ namespace coop {
 class Restorer {
  public:
   Restorer(Host& host, Graph& graph, Space& space, Scores& scores, Collector& collector,
-           Foresight& foresight, Journal& journal)
+           HostCopies& host_copies, Foresight& foresight, Journal& journal)
       : host_(host),
         graph_(graph),
         space_(space),
         scores_(scores),
         collector_(collector),
+        host_copies_(host_copies),
         foresight_(foresight),
         journal_(journal) {}
 
-  // What it costs to bring the value back when all that it needs is there: its cheapest way.
-  static Cost restore_cost(const Value* value) { return value->cost; }
   // Gives a resident root a way back: its bytes are saved when it leaves.
   void let_leave_by_saving(Value* value);
-  // The value is about to lose its block: its way back has to be whole.
-  void prepare_to_leave(Value* value);
-  // Brings it back. All that its recipe reads is resident.
+  // The value is about to lose its block: the cheaper way back has to be whole. False: there is
+  // none, since main memory has no room.
+  bool prepare_to_leave(Value* value);
+  // Brings it back. All that its recipe reads is resident, unless it is saved.
   void restore(Value* value);
 
  private:
+  void load(Value* wanted);
   void adopt(Value* value, Storage* made, bool wanted);
 
   Host& host_;
@@ -40,6 +42,7 @@ class Restorer {
   Space& space_;
   Scores& scores_;
   Collector& collector_;
+  HostCopies& host_copies_;
   Foresight& foresight_;
   Journal& journal_;
 };

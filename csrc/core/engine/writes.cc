@@ -34,8 +34,10 @@ void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
     Value* value = write.storage->value;
     // Somebody who has its address may have written it before. So it can be made anew only from
     // where all of it was written by an operator.
-    if (write.make_root || (value->undefined && !(write.overwrites && value->users == nullptr))) {
+    const bool is_filled = value->undefined && write.overwrites && value->users == nullptr;
+    if (write.make_root || (value->undefined && !is_filled)) {
       collector_.drop_recipe(value);
+      if (is_filled) host_copies_.allow(value);
     }
     has_versions |= becomes_version(value);
   }
@@ -63,6 +65,8 @@ void Writes::prepare_root(Write& write) {
   } else if (value->users != nullptr) {
     protect_dependents(write.storage);
   }
+  host_copies_.discard(write.storage->value);
+  write.lets_leave = write.storage->value != value && value->on_host != HostState::kNever;
 }
 
 void Writes::prepare_version(Write& write, std::vector<Value*>* copies) {
@@ -95,6 +99,7 @@ void Writes::finish(std::vector<Write>& writes) {
     if (write.kind == Write::Kind::kInPlace) storage->in_place = false;
     if (--storage->writers > 0) continue;
     storage->in_place = storage->contended = false;
+    if (write.lets_leave) host_copies_.allow(storage->value);
     if (storage->dead) collector_.storage_died(storage);
   }
   writes.clear();
@@ -114,19 +119,26 @@ void Writes::settle(std::vector<Write>& writes) {
   }
 }
 
+// What is brought back or placed for it must not push out the value itself.
 void Writes::protect_dependents(Storage* storage) {
   Value* value = storage->value;
   std::vector<Value*> dependents;
   const bool cheaper = graph_.gather_dependents({value}, value->bytes, &dependents);
-  if (cheaper && make_roots(dependents) && value->users == nullptr) return;
-  keep_private_copy(storage);
+  graph_.lock(value);
+  try {
+    if (!cheaper || !make_roots(dependents) || value->users != nullptr) keep_private_copy(storage);
+  } catch (...) {
+    collector_.unlock(value);
+    throw;
+  }
+  collector_.unlock(value);
 }
 
 bool Writes::make_roots(const std::vector<Value*>& values) {
   try {
     for (Value* value : values) {
       if (value->is_root()) continue;
-      materializer_.make_resident(&value, 1);
+      if (!value->is_saved()) materializer_.make_resident(&value, 1);
       collector_.drop_recipe(value);
     }
   } catch (const OutOfBudget&) {
@@ -135,8 +147,8 @@ bool Writes::make_roots(const std::vector<Value*>& values) {
   return true;
 }
 
-// The storage gets a new root at the old address, the old value (a root or locked, so it stays
-// where it is meanwhile) a copy of the bytes.
+// The storage gets a new root at the old address, the old value (which is locked, so it stays where
+// it is meanwhile) a copy of the bytes.
 void Writes::keep_private_copy(Storage* storage) {
   Value* old = storage->value;
   Value* copy = graph_.new_value(old->bytes);
@@ -145,6 +157,7 @@ void Writes::keep_private_copy(Storage* storage) {
   graph_.detach(old);
   graph_.attach(copy, storage);
   space_.swap(old, copy);
+  host_copies_.on_exchanged(old);
 }
 
 }  // namespace coop

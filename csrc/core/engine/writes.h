@@ -24,7 +24,7 @@ namespace coop {
 class Writes {
  public:
   Writes(bool inplace, Host& host, Graph& graph, Space& space, Collector& collector,
-         Allocator& allocator, Mover& mover, Materializer& materializer)
+         Allocator& allocator, Mover& mover, Materializer& materializer, HostCopies& host_copies)
       : inplace_(inplace),
         host_(host),
         graph_(graph),
@@ -32,7 +32,8 @@ class Writes {
         collector_(collector),
         allocator_(allocator),
         mover_(mover),
-        materializer_(materializer) {}
+        materializer_(materializer),
+        host_copies_(host_copies) {}
 
   // They are about to be prepared: counts them among their storages' writers.
   void begin(std::vector<Write>& writes);
@@ -63,6 +64,7 @@ class Writes {
   Allocator& allocator_;
   Mover& mover_;
   Materializer& materializer_;
+  HostCopies& host_copies_;
 };
 
 }  // namespace coop

@@ -34,6 +34,8 @@ class StepLog {
   void made(Value* value, const Recipe* recipe);
   // Returns a number that stands for all operators of the step so far.
   uint64_t end_operator();
+  // What was allocated after the last operator belongs to one that does nothing.
+  void end_step();
   // The operator that allocated last did not fit, and what it made is gone: it is tried again.
   void take_back();
 

@@ -7,9 +7,11 @@
 // (Rule 3); only a root that is read by a recipe keeps its bytes.
 //
 // Where a value came from and whether it may go are two questions: `recipe == nullptr` says that it
-// is a root, `can_leave()` that its block may be taken from it.
+// is a root, `can_leave()` that its block may be taken from it. There are two ways back: to replay
+// its recipe, or a copy of its bytes in main memory, which roots may have too.
 #pragma once
 
+#include "core/model/host_state.h"
 #include "core/space/arena.h"
 #include "core/types.h"
 
@@ -72,15 +74,16 @@ struct alignas(64) Value {
   double last_access = 0;          // clock of the last use
   uint8_t stale = 0;               // what its block does not know yet: see Stale
   bool is_candidate = false;       // its block has a score: a window may contain it
-  bool gradient = false;           // a root, but while it is being accumulated it may move
+  bool gradient : 1 = false;       // a root, but while it is being accumulated it may move
+  bool made_quietly : 1 = false;   // a root, because it was made in a quiet step
   bool made_in_backward = false;   // moved rather than evicted
   bool dead_and_unneeded = false;  // evicted, no storage's content, and nothing that is evicted is
                                    // recomputed from it
   uint8_t num_left_out = 0;        // such values made from it that its score does not count, at
                                    // most; it stops where they are too many
-  bool made_quietly = false;       // a root, because it was made in a quiet step
   bool undefined = false;          // a root, because its bytes are any, for somebody to write: who
                                    // has its address may do so unseen
+  HostState on_host = HostState::kNever;
 
   // With that one, what an operator that reads or makes it touches.
   Storage* storage = nullptr;              // null once the storage died or was written again
@@ -109,12 +112,20 @@ struct alignas(64) Value {
   bool is_attached() const { return storage != nullptr; }
   bool is_kept() const { return storage != nullptr && storage->keeps > 0; }
 
-  // Whether its bytes could be brought back: by its recipe, which may be bytes to be saved.
-  bool has_way_back() const { return recipe != nullptr; }
+  // Whether its bytes are in main memory too, as they are.
+  bool is_saved() const { return on_host == HostState::kSaved; }
+  // Whether they could be: it may leave by a copy.
+  bool can_be_saved() const { return on_host >= HostState::kPossible; }
+  // Whether its bytes could be brought back now: by its recipe, or by its copy.
+  bool has_way_back() const { return recipe != nullptr || is_saved(); }
+  // Whether a search looks at it, if nothing keeps it.
+  bool may_leave() const { return recipe != nullptr || can_be_saved(); }
   // Whether its block may be taken from it, once nothing has it locked.
-  bool can_leave() const { return has_way_back() && is_resident() && !is_kept(); }
-  // A root for good: neither the end of a quiet step nor a write lets it go.
-  bool stays() const { return is_root() && !made_quietly && !undefined; }
+  bool can_leave() const { return may_leave() && is_resident() && !is_kept(); }
+  // A root for good: neither the end of a quiet step nor a write gives it a recipe.
+  bool is_lasting_root() const { return is_root() && !made_quietly && !undefined; }
+  // Such a one that neither leaves nor moves: somebody may have its address.
+  bool stays() const { return is_lasting_root() && !gradient && on_host == HostState::kNever; }
   // Its way back is to save its bytes, which has not happened yet.
   bool is_unsaved() const;
   // What is written becomes another value, and this one is brought back if need be.

@@ -5,7 +5,7 @@
 
 namespace coop {
 
-Cost exact_neighbourhood_cost(const Value* value, int64_t mark) {
+Cost exact_neighbourhood_cost(const Value* value, int64_t mark, Cost most) {
   Cost sum = value->recipe->cost;
   std::vector<Value*> walked;
   // A recipe with several evicted outputs is replayed once.
@@ -23,10 +23,10 @@ Cost exact_neighbourhood_cost(const Value* value, int64_t mark) {
   };
   size_t next = 0;
   for_each_source(value, visit);
-  for (; next < walked.size(); ++next) for_each_source(walked[next], visit);
+  for (; next < walked.size() && sum <= most; ++next) for_each_source(walked[next], visit);
   next = walked.size();
   for_each_counted(value, visit);
-  for (; next < walked.size(); ++next) for_each_result(walked[next], visit);
+  for (; next < walked.size() && sum <= most; ++next) for_each_result(walked[next], visit);
   return sum;
 }
 

@@ -1,16 +1,18 @@
 // The neighbours of a value in the graph, as scores see them.
 #pragma once
 
+#include <limits>
+
 #include "core/model/value.h"
 
 namespace coop {
 
-// What cannot be brought back is never evicted, so it is nobody's neighbour.
+// A root is never recomputed, so it is nobody's neighbour.
 template <typename F>
 void for_each_source(const Value* value, F&& f) {
   if (value->recipe == nullptr) return;
   for (Edge& edge : value->recipe->inputs) {
-    if (edge.value->has_way_back()) f(edge.value);
+    if (!edge.value->is_root()) f(edge.value);
   }
 }
 
@@ -63,9 +65,11 @@ int for_each_counted(const Value* value, F&& f) {
   return num_left_out;
 }
 
-// DTR's e*, by walking the graph, for tests and measurements: the cost of the value, of its evicted
+// DTR's e*, by walking the graph: the cost of the value, of its evicted
 // ancestors through evicted ancestors, and of its evicted descendants likewise; but for values that
-// a backward pass made, and for what a score does not count. `mark` is a new one.
-Cost exact_neighbourhood_cost(const Value* value, int64_t mark);
+// a backward pass made, and for what a score does not count. `mark` is a new one. More than `most`
+// is as good as any more.
+Cost exact_neighbourhood_cost(const Value* value, int64_t mark,
+                              Cost most = std::numeric_limits<Cost>::infinity());
 
 }  // namespace coop

@@ -15,7 +15,7 @@ namespace coop {
 // together would not come apart again.
 void Scores::on_evicted(Value* value) {
   COOP_DEBUG_ASSERT(value->has_way_back() && !value->is_evicted());
-  if (value->made_in_backward) {
+  if (value->made_in_backward || value->is_saved()) {
     value->neighbourhood = Value::kUntracked;
     return;
   }
@@ -251,7 +251,7 @@ void Scores::rescore_blocks() {
     if ((stale & ~kStaleAccess) != 0) {
       cost = candidate_cost(value, stale);
     } else if (value->adjacent.count > 0 && cost != kBarrier && !value->made_in_backward) {
-      cost = score_cost(value);
+      cost = cheaper(value, score_cost(value));
     }
   });
   for (Value* value : stale_values_) value->stale = 0;
@@ -262,6 +262,10 @@ void Scores::rescore_blocks() {
 Cost Scores::candidate_cost(Value* value, uint8_t stale) {
   value->is_candidate = true;
   if (value->made_in_backward) return moving_cost(value);
+  if (value->is_root()) {
+    value->adjacent = {};
+    return link_.round_trip(value);
+  }
   if ((stale & kStaleSets) != 0) {
     // Asks the graph anew.
     value->adjacent = {};
@@ -270,14 +274,14 @@ Cost Scores::candidate_cost(Value* value, uint8_t stale) {
     });
     value->num_left_out = static_cast<uint8_t>(std::min(num_left_out, kFewLeftOut + 1));
   }
-  return score_cost(value);
+  return cheaper(value, score_cost(value));
 }
 
 // --- costs ---------------------------------------------------------------------------------------
 
 Cost Scores::score_cost(Value* value) const {
   AdjacentSets& adjacent = value->adjacent;
-  if (adjacent.count == AdjacentSets::kMany) return sets_cost_of(value);
+  if (adjacent.count == AdjacentSets::kMany) return closure_cost(value);
   auto sum = [&] {
     Cost sum = value->cost;
     for (const int32_t node : adjacent.nodes) sum += neighbourhoods_.cost(node);
@@ -293,10 +297,26 @@ Cost Scores::score_cost(Value* value) const {
 
 Cost Scores::cost_of(Value* value) const {
   if (value->made_in_backward) return -moving_cost(value);
-  return (value->stale & kStaleSets) != 0 ? sets_cost_of(value) : score_cost(value);
+  if (value->is_root()) return link_.round_trip(value);
+  return cheaper(value, recompute_cost(value));
+}
+
+// The sets never say less than the graph does, but often far more: a window that has to go goes
+// either way, so what it takes is found out.
+bool Scores::prefers_copy(Value* value) const {
+  if (!value->can_be_saved()) return false;
+  if (value->is_root()) return true;
+  const Cost copy = kSharing * link_.round_trip(value);
+  if (recompute_cost(value) <= copy) return false;
+  return exact_neighbourhood_cost(value, graph_.new_mark(), copy) > copy;
 }
 
 Cost Scores::sets_cost_of(const Value* value) const {
+  if (value->is_root()) return link_.round_trip(value);
+  return cheaper(value, closure_cost(value));
+}
+
+Cost Scores::closure_cost(const Value* value) const {
   neighbourhoods_.begin_round();
   return value->cost + adjacent_sets_cost(value);
 }
@@ -320,6 +340,8 @@ Cost Scores::unseen_cost(int32_t node) const {
 }
 
 Cost Scores::add_to_sum(Cost sum, const Value* value) const {
+  if (value->is_root()) return sum + link_.round_trip(value);
+  if (value->can_be_saved()) return sum + sets_cost_of(value);
   const AdjacentSets& adjacent = value->adjacent;
   sum += value->cost;
   if (adjacent.count == AdjacentSets::kMany) return sum + adjacent_sets_cost(value);

@@ -6,12 +6,14 @@
 //   a value that cannot leave is a barrier at all times; that it can is told before a search
 //   up to date, a block costs what the graph says (checked then, in the debug build)
 //   an evicted value has a node in a set, or is pending to join one, or is untracked (made in a
-//   backward pass: it is recomputed in the last resort only, so that no score counts it)
+//   backward pass: it is recomputed in the last resort only; or saved: it comes back by itself), so
+//   that no score counts it
 //
 // Note [Scores]
 // score(block) = cost / staleness in fixed point (2^32, ratio clamped to 2^20), so a window's sum
 // is exact and ties repeat. Staleness is in nanoseconds of operator cost since the last use. cost =
-// the recipe's own + the cost of the distinct sets of evicted values adjacent to it.
+// the recipe's own + the cost of the distinct sets of evicted values adjacent to it; or what a copy
+// in main memory costs there and back, where that is less.
 //
 // An evicted value joins its set before the next search: many are gone by then, and a set that they
 // had held together would not come apart. A value that is dead and unneeded counts for what was
@@ -28,6 +30,7 @@
 
 #include "core/journal.h"
 #include "core/model/graph.h"
+#include "core/policy/link.h"
 #include "core/policy/neighbourhood.h"
 #include "core/policy/options.h"
 #include "core/space/space.h"
@@ -39,8 +42,10 @@ class Scores {
   // With fewer blocks a search takes less time than it takes to prepare for it.
   static constexpr int64_t kManyBlocks = 512;
 
-  Scores(const PolicyOptions& options, Graph& graph, Space& space, Journal& journal)
+  Scores(const PolicyOptions& options, const Link& link, Graph& graph, Space& space,
+         Journal& journal)
       : options_(options),
+        link_(link),
         graph_(graph),
         space_(space),
         journal_(journal),
@@ -57,8 +62,8 @@ class Scores {
   // An operator used it.
   void touch(Value* value) {
     value->last_access = journal_.clock;
-    // No search looks at a root, and what gets a recipe is marked then.
-    if (value->has_way_back() && space_.has(value)) mark_stale(value, kStaleAccess);
+    // No search looks at what stays, and what gets a recipe is marked then.
+    if (value->may_leave() && space_.has(value)) mark_stale(value, kStaleAccess);
   }
   // It was just made: all that it was made from is resident, so no set is adjacent to it yet.
   void add_candidate(Value* value) {
@@ -89,6 +94,10 @@ class Scores {
   // --------------------------------------------------------------------------- As the graph says
   // now; its block need not be up to date, but evicted values have their sets.
   Cost cost_of(Value* value) const;
+  // Whether there is room for copies in main memory.
+  bool has_copies() const { return link_.is_on(); }
+  // Whether a copy in main memory is the cheaper way back, or the only one.
+  bool prefers_copy(Value* value) const;
   // The same by walking the graph for the sets; and for everything (see neighbours.h), for tests.
   Cost sets_cost_of(const Value* value) const;
   Cost exact_cost_of(const Value* value) const;
@@ -117,12 +126,25 @@ class Scores {
   bool mark_adjacent_to_changed();
   void rescore_blocks();
   Cost candidate_cost(Value* value, uint8_t stale);
+  // What is recomputed for one value serves others too; a copy serves it alone. So for what has
+  // both ways back a copy has to be cheaper by this.
+  static constexpr Cost kSharing = 4;
+  // The cheaper way back, where recomputing the value costs so much.
+  Cost cheaper(const Value* value, Cost recompute) const {
+    return value->can_be_saved() ? std::min(recompute, kSharing * link_.round_trip(value))
+                                 : recompute;
+  }
+  Cost recompute_cost(Value* value) const {
+    return (value->stale & kStaleSets) != 0 ? closure_cost(value) : score_cost(value);
+  }
+  Cost closure_cost(const Value* value) const;
   Cost score_cost(Value* value) const;
   Cost adjacent_sets_cost(const Value* value) const;
   Cost unseen_cost(int32_t node) const;
   bool are_right() const;
 
   const PolicyOptions& options_;
+  const Link& link_;
   Graph& graph_;
   Space& space_;
   Journal& journal_;

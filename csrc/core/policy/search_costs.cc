@@ -17,6 +17,11 @@ const Cost* SearchCosts::Reader::changed_chunk(int index) {
   const BlockMap& blocks = costs_.blocks_;
   const BlockMap::Chunk& chunk = blocks.chunk(index);
   std::copy_n(chunk.costs, chunk.count, own_);
+  if (costs_.holds_roots_) {
+    for (int i = 0; i < chunk.count; ++i) {
+      if (!chunk.is_free(i) && chunk.values[i]->is_root()) own_[i] = kBarrier;
+    }
+  }
   if (costs_.most_ < std::numeric_limits<Cost>::infinity()) {
     // The values have long left the caches: they are asked for a chunk ahead.
     const BlockMap::Chunk* next =
@@ -24,6 +29,7 @@ const Cost* SearchCosts::Reader::changed_chunk(int index) {
     for (int i = 0; i < chunk.count; ++i) {
       if (next != nullptr && i < next->count) __builtin_prefetch(next->values[i]);
       if (chunk.is_free(i) || own_[i] == kBarrier || chunk.values[i]->made_in_backward) continue;
+      if (chunk.values[i]->is_root()) continue;  // nothing is adjacent to it
       own_[i] = std::min(own_[i], costs_.most_ * chunk.values[i]->cost);
     }
   }

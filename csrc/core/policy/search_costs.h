@@ -1,6 +1,7 @@
 // What the blocks cost in one search. The map is only read: what differs from it (locked blocks are
-// barriers, costs are capped, expensive values are moved) is put into a copy of a chunk's costs
-// when the search comes to that chunk. A chunk in which nothing differs is read where it is.
+// and held blocks are barriers, costs are capped, expensive values are moved) is put into a copy of
+// a chunk's costs when the search comes to that chunk. A chunk in which nothing differs is read
+// where it is.
 #pragma once
 
 #include <limits>
@@ -19,6 +20,11 @@ class SearchCosts {
   SearchCosts(const BlockMap& blocks, double clock, const std::vector<BlockMap::Position>& locked)
       : blocks_(blocks), clock_(clock), locked_(locked) {}
 
+  // Roots are barriers, or not.
+  void hold_roots(bool hold) {
+    holds_roots_ = hold;
+    is_map_ = !hold;
+  }
   // No cost is more than so many times the value's own; what is moved costs what it did.
   void cap(Cost most) {
     most_ = most;
@@ -92,6 +98,7 @@ class SearchCosts {
   const double clock_;
   const std::vector<BlockMap::Position>& locked_;
   bool is_map_ = true;  // but for what is locked
+  bool holds_roots_ = false;
   Cost most_ = std::numeric_limits<Cost>::infinity();
   const CopyCost* copy_cost_ = nullptr;  // null: nothing is moved because it is expensive
   double price_ = 0;

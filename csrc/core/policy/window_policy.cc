@@ -50,7 +50,16 @@ Plan WindowPolicy::choose(const Situation& now, SearchMemory& memory) const {
   SearchCosts costs(now.blocks, now.clock, now.locked);
   // In a smaller map a search takes less time than what is remembered would save.
   const bool rank = options_.remember_runners_up && now.blocks.size() >= Scores::kManyBlocks;
+  const bool has_copies = now.scores.has_copies();
+  costs.hold_roots(has_copies);
   plan.window = find_cheapest_window(costs, now.bytes, options_.count_excess, rank, memory);
+  // A root that has not been used for long looks cheap, whatever the link: it leaves where even the
+  // cheapest window without one costs more than it has been idle.
+  if (has_copies && (plan.window.empty() || plan.window.score > kOneScore)) {
+    costs.hold_roots(false);
+    plan.window = find_cheapest_window(costs, now.bytes, options_.count_excess, rank, memory);
+    plan.num_looked += now.blocks.size();
+  }
   if (options_.cap_costs && plan.window.score > kOneScore) {
     plan.window = search_with_capped_costs(now, rank, costs, memory);
   }

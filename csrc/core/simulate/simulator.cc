@@ -1,6 +1,7 @@
 #include "core/simulate/simulator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "core/simulate/recipes.h"
@@ -38,8 +39,11 @@ Storage* Simulator::storage(int64_t id) const {
 }
 
 uint64_t& Simulator::cookie_of(const Value& value) {
-  return cookies_[value.external != nullptr ? -reinterpret_cast<int64_t>(value.external)
-                                            : value.offset];
+  if (value.external != nullptr) return cookies_[-reinterpret_cast<int64_t>(value.external)];
+  if (!leaving_.empty() && is_leaving(value.offset, value.bytes)) {
+    throw std::logic_error("a block is used that a copy still reads");
+  }
+  return cookies_[value.offset];
 }
 
 uint64_t Simulator::cookie(int64_t id) const {
@@ -93,6 +97,7 @@ void Simulator::run_memory(const OperatorEntry& op, Storage** outputs, bool repl
 void Simulator::add_root(int64_t id, Storage* storage) {
   storage->handle = storage;
   storages_[id] = storage;
+  core_.let_leave_by_copy(storage);
   cookie_of(*storage->value) = mix(1, ++num_executed_);
 }
 
@@ -220,12 +225,50 @@ void Simulator::free_after(int64_t id, std::unique_ptr<Fence> fence) {
 
 void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
 
-void Simulator::move(Value& value, Bytes from) { cookie_of(value) = cookies_.at(from); }
+void Simulator::move(Value& value, Bytes from) {
+  end_copies(value.offset, value.bytes);
+  cookie_of(value) = cookies_.at(from);
+}
+
+// The first that ends behind the offset.
+std::map<Bytes, Bytes>::iterator Simulator::find_leaving(Bytes offset) {
+  auto next = leaving_.lower_bound(offset);
+  if (next != leaving_.begin() && std::prev(next)->first + std::prev(next)->second > offset) --next;
+  return next;
+}
+
+bool Simulator::is_leaving(Bytes offset, Bytes bytes) {
+  const auto next = find_leaving(offset);
+  return next != leaving_.end() && next->first < offset + bytes;
+}
+
+void Simulator::end_copies(Bytes offset, Bytes bytes) {
+  auto next = find_leaving(offset);
+  while (next != leaving_.end() && next->first < offset + bytes) next = leaving_.erase(next);
+}
 
 SavedBytes* Simulator::new_saved_bytes(const Value& value) {
   auto* saved = new SavedCookie();
   saved->cost = static_cast<Cost>(value.bytes);
   return saved;
+}
+
+bool Simulator::copy_out(const Value& value, const HostExtents& to, double) {
+  for (const HostExtent& extent : to) host_cookies_[extent.offset] = cookie_of(value);
+  leaving_[value.offset] = value.bytes;
+  return true;
+}
+
+Storage* Simulator::copy_in(const Value& value, const HostExtents& from) {
+  check_patience();
+  Storage* made = core_.allocate(value.bytes, Side::kLeft);
+  for (const HostExtent& extent : from) {
+    if (host_cookies_.at(extent.offset) != host_cookies_.at(from.front().offset)) {
+      throw std::logic_error("a copy is of several values");
+    }
+  }
+  cookie_of(*made->value) = host_cookies_.at(from.front().offset);
+  return made;
 }
 
 void Simulator::apply(const Trace& trace, const Entry& entry) {
@@ -274,12 +317,13 @@ void Simulator::apply(const Trace& trace, const Entry& entry) {
     // As in the engine: what does not fit stays recomputable.
     case EntryKind::kGradient: {
       Storage* gradient = storage(entry.storage);
-      if (!gradient->value->stays() && bring_back(gradient)) core_.make_gradient(gradient);
+      if (!gradient->value->is_lasting_root() && bring_back(gradient))
+        core_.make_gradient(gradient);
       break;
     }
     case EntryKind::kLeaf: {
       Storage* leaf = storage(entry.storage);
-      if (!leaf->value->stays() && bring_back(leaf)) core_.make_root(leaf);
+      if (!leaf->value->is_lasting_root() && bring_back(leaf)) core_.make_root(leaf);
       break;
     }
     case EntryKind::kUnseenWrite:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -54,6 +55,12 @@ class Simulator final : public Host {
   bool may_move_gradients() const override { return moves_gradients_; }
   bool may_retry() const override { return repeatable_; }
   SavedBytes* new_saved_bytes(const Value& value) override;
+  bool copy_out(const Value& value, const HostExtents& to, double last_use) override;
+  void placed(const Value& value) override { end_copies(value.offset, value.bytes); }
+  Storage* copy_in(const Value& value, const HostExtents& from) override;
+  bool is_copy(const Value& value, const HostExtents& extents) override {
+    return host_cookies_.at(extents.front().offset) == cookie_of(value);
+  }
 
  private:
   friend struct SimulatedRecipe;
@@ -79,13 +86,19 @@ class Simulator final : public Host {
     if (replay_cost_ > most_replay_cost_) throw GaveUp();
   }
   uint64_t& cookie_of(const Value& value);
+  // Copies that read these bytes of the arena, as long as nobody has waited for them.
+  std::map<Bytes, Bytes>::iterator find_leaving(Bytes offset);
+  bool is_leaving(Bytes offset, Bytes bytes);
+  void end_copies(Bytes offset, Bytes bytes);
 
   Core core_;
   std::unordered_map<int64_t, Storage*> storages_;
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
-  std::vector<int32_t> num_replays_;  // by operator of the trace
-  Cost replay_cost_ = 0;              // in this step
+  std::unordered_map<Bytes, uint64_t> host_cookies_;  // by offset in the pool
+  std::map<Bytes, Bytes> leaving_;                    // blocks that copies read: offset, bytes
+  std::vector<int32_t> num_replays_;                  // by operator of the trace
+  Cost replay_cost_ = 0;                              // in this step
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool moves_gradients_ = false;  // now

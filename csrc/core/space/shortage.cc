@@ -17,6 +17,7 @@ Shortage Space::shortage(Bytes wanted) const {
   result.wanted = wanted;
   result.budget = budget_;
   result.held = held_;
+  result.host_bytes = host_bytes_;
   auto add_kept = [&](const std::string& reason, Bytes bytes) {
     result.kept_bytes += bytes;
     auto kept = std::find_if(result.kept.begin(), result.kept.end(),
@@ -45,6 +46,7 @@ Shortage Space::shortage(Bytes wanted) const {
       result.temporary_bytes += hold(block, "temporary");
     } else {
       result.root_bytes += hold(block, "root");
+      if (value->on_host == HostState::kRefused) result.refused_bytes += block.bytes;
     }
     return false;
   };

@@ -18,6 +18,7 @@ Space::Space(const Config& config, Graph& graph, Journal& journal)
       journal_(journal),
       small_bytes_(config.small_bytes),
       partition_(config.partition),
+      host_bytes_(config.host_bytes),
       arena_(0, aligned_down(config.budget, config.alignment), config.alignment,
              config.partition ? Fit::kFromEnds : Fit::kBest),
       small_(config.alignment),

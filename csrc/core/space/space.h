@@ -102,6 +102,7 @@ class Space {
   Journal& journal_;
   const Bytes small_bytes_;
   const bool partition_;
+  const Bytes host_bytes_;  // of main memory, for copies: for messages
   Arena arena_;
   SmallArea small_;
   Needed needed_;

@@ -30,6 +30,10 @@ coop::Config draw_config(Input& input) {
   config.quiet_after = (switches & 8) == 0 ? 0 : 1;
   constexpr Bytes kSmall[] = {0, 0, kAlignment, 3 * kAlignment};
   config.small_bytes = kSmall[input.below(4)];
+  // Copies in main memory, in a pool of any size, cheap or expensive.
+  constexpr Bytes kHost[] = {0, 0, 8 * kAlignment, 512 * kAlignment};
+  config.host_bytes = kHost[(switches >> 4) & 3];
+  config.link = {(switches & 64) != 0 ? 25.0 : 1.0, 1.0, 0};
   return config;
 }
 
@@ -181,10 +185,11 @@ class Program {
         core.evict_all();
         break;
       case 20:
-        core.fail_placement(1 + input_.below(6));
+        core.faults.fail_placement(1 + input_.below(6));
         break;
       case 21:
-        core.fail_placement(0);
+        core.faults.fail_placement(0);
+        core.faults.fail_copy(input_.below(4));
         break;
       case 22:
         core.end_step(/*boundary=*/false);
@@ -200,7 +205,7 @@ class Program {
     EXPECT(apply(kind, id));
     // What does not fit stays evicted.
     const coop::Value& value = *simulator_.storage(id)->value;
-    EXPECT(value.is_root() == value.is_resident());
+    EXPECT(value.is_root() ? value.is_resident() || value.is_saved() : !value.is_resident());
   }
 
   void unusual_step() {
@@ -229,11 +234,12 @@ class Program {
     coop::Core& core = simulator_.core();
     EXPECT(core.is_valid());
     const coop::Stats stats = core.stats();
-    EXPECT(stats.held <= stats.peak && stats.peak <= core.stats().budget);
-    EXPECT(stats.free == core.stats().budget - stats.held);
+    EXPECT(stats.held <= stats.peak && stats.peak <= stats.budget);
+    EXPECT(stats.free == stats.budget - stats.held);
+    EXPECT(stats.host_held <= stats.host_peak && stats.host_held <= stats.host_bytes);
     for (const auto& [id, live] : live_) {
       const coop::Value& value = *simulator_.storage(id)->value;
-      EXPECT(value.is_resident() || !value.is_root());
+      EXPECT(value.is_resident() || value.is_saved() || !value.is_root());
       if (value.is_resident()) EXPECT(simulator_.cookie(id) == live.cookie);
     }
   }
@@ -241,7 +247,7 @@ class Program {
   // As the engine does it: every tensor is given back, with room for one more budget.
   void leave() {
     coop::Core& core = simulator_.core();
-    core.fail_placement(0);
+    core.faults.fail_placement(0);
     core.grow(core.stats().budget);
     for (const auto& [id, live] : live_) {
       if (!apply(Kind::kMaterialize, id)) continue;

@@ -1,0 +1,133 @@
+"""Activations offloaded by hooks, as strong as others do it: what to compare copies with.
+
+As torchtune's `OffloadActivations` with streams: everything large that autograd saves is copied to
+page-locked memory by a stream of its own, and comes back by another, one ahead of the backward
+pass. The page-locked memory is kept from step to step. Parameters stay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["OffloadHooks"]
+
+LEAST_BYTES = 2**20
+# Copies out that may be under way while the forward pass goes on.
+MOST_LEAVING = 3
+
+
+@dataclass
+class _Saved:
+    host: Tensor
+    copied: torch.cuda.Event
+    device: Tensor | None = None
+    loaded: torch.cuda.Event | None = None
+
+
+@dataclass
+class _Pool:
+    """Page-locked memory, by bytes."""
+
+    free: dict[int, list[Tensor]] = field(default_factory=dict)
+    used: list[Tensor] = field(default_factory=list)
+
+    def take(self, like: Tensor) -> Tensor:
+        num_bytes = like.numel() * like.element_size()
+        found = self.free.get(num_bytes)
+        if found:
+            buffer = found.pop()
+        else:
+            buffer = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        self.used.append(buffer)
+        return buffer.view(like.dtype).view(like.shape)
+
+    def reset(self) -> None:
+        for buffer in self.used:
+            self.free.setdefault(buffer.numel(), []).append(buffer)
+        self.used.clear()
+
+
+class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
+    """A context for one step's forward and backward pass; enter it again for the next."""
+
+    def __init__(self) -> None:
+        super().__init__(self._pack, self._unpack)
+        self._out = torch.cuda.Stream()
+        self._in = torch.cuda.Stream()
+        self._pool = _Pool()
+        self._saved: list[_Saved] = []
+        self._leaving: deque[tuple[tuple[Any, ...], int, Tensor]] = deque()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._let_go(0)
+        torch.cuda.current_stream().wait_stream(self._in)
+        self._out.wait_stream(self._in)  # before the same memory is written again
+        self._saved.clear()
+        self._pool.reset()
+
+    def _let_go(self, num_left: int) -> None:
+        """Who uses the memory next waits for the copy."""
+        while len(self._leaving) > num_left:
+            _, number, _ = self._leaving.popleft()
+            torch.cuda.current_stream().wait_event(self._saved[number].copied)
+
+    def _pack(self, tensor: Tensor) -> Tensor | int:
+        large = tensor.numel() * tensor.element_size() >= LEAST_BYTES
+        base = tensor if tensor._base is None else tensor._base
+        if not tensor.is_cuda or not large or isinstance(base, torch.nn.Parameter):
+            return tensor
+        # Saved by several operators: copied once.
+        key = (tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape, tensor.stride())
+        for other, number, _ in self._leaving:
+            if other == key:
+                return number
+        host = self._pool.take(tensor)
+        self._out.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._out):
+            host.copy_(tensor, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+        self._saved.append(_Saved(host, copied))
+        self._leaving.append((key, len(self._saved) - 1, tensor))
+        self._let_go(MOST_LEAVING)
+        return len(self._saved) - 1
+
+    def _load(self, number: int) -> None:
+        saved = self._saved[number]
+        if saved.loaded is not None:
+            return
+        saved.device = torch.empty(saved.host.shape, dtype=saved.host.dtype, device="cuda")
+        self._in.wait_stream(torch.cuda.current_stream())  # it may have used that memory
+        self._in.wait_event(saved.copied)
+        with torch.cuda.stream(self._in):
+            saved.device.copy_(saved.host, non_blocking=True)
+            saved.loaded = torch.cuda.Event()
+            saved.loaded.record()
+
+    def _unpack(self, packed: Tensor | int) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        self._let_go(0)
+        saved = self._saved[packed]
+        self._load(packed)
+        assert saved.loaded is not None
+        torch.cuda.current_stream().wait_event(saved.loaded)
+        tensor = saved.device
+        assert tensor is not None
+        saved.device = None  # another operator that saved it loads it again
+        saved.loaded = None
+        if packed > 0 and self._saved[packed - 1].device is None:
+            self._load(packed - 1)
+        return tensor
