@@ -62,7 +62,7 @@ void TorchHost::placed(const Value& value) {
 
 Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
   attend(engine_);
-  const RunScope scope(Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
+  const RunScope scope(running(), Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
   Storage* made = engine_.core().allocate(value.bytes, Side::kLeft);
   const Bytes bytes = value.bytes - engine_.storages().header_bytes();
   engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
