@@ -21,6 +21,7 @@ ENDING = Ending(
     budget_bytes=2**20,
     peak_bytes=2**19,
     needed_bytes=2**21,
+    needed_is_estimate=False,
     num_steps=3,
     num_evictions=4,
     overhead=1.25,
