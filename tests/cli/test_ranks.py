@@ -125,7 +125,7 @@ def launch(folder: Path, *words: object) -> tuple[str, str]:
         env=environment(CUDA_VISIBLE_DEVICES=""),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=1000,
     )
     return ran.stdout, ran.stderr
 
@@ -193,7 +193,7 @@ def test_accelerate_launches_it(tmp_path: Path) -> None:
     found = [
         subprocess.run(
             [*command, *words, "train.py"],
-            cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100,
+            cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=1000,
         )
         for words in ([], ["-m", "coop", "run", "--budget", "6MiB"])
     ]  # fmt: skip
