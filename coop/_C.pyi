@@ -18,6 +18,7 @@ class Stats(TypedDict):
     held_bytes: int
     peak_bytes: int
     needed_bytes: int
+    needed_is_estimate: bool
     free_bytes: int
     largest_free_bytes: int
     num_operators: int

@@ -125,6 +125,7 @@ def warn_of_slow_step(
     """Called by the engine, once, from whatever operator it is that recomputes."""
     total_ns = stats["compute_ns"] + stats["replay_ns"]
     needed = stats["needed_bytes"]
+    about = "about " if stats["needed_is_estimate"] else ""
     enter = "budget" if device == "cpu" else "install"
     warnings.warn(
         f"coop: this step has recomputed for {_seconds(replay_ns)}, and a whole step without "
@@ -132,7 +133,7 @@ def warn_of_slow_step(
         f"{_exact(stats['budget_bytes'])} on {device} is too small to be fast. So far "
         f"{stats['num_replays']} operators were run again beside {stats['num_operators']}, which "
         f"is {stats['replay_ns'] / total_ns:.0%} of the time. All that ran so far would have "
-        f"needed none of it in {_exact(needed)}: coop.{enter}({needed}), or "
+        f"needed none of it in {about}{_exact(needed)}: coop.{enter}({needed}), or "
         f"`coop run --budget {needed}`; a budget between the two recomputes less.",
         SlowStepWarning,
         stacklevel=2,

@@ -31,6 +31,7 @@ class Step(TypedDict):
     held_bytes: int  # now
     peak_bytes: int  # so far
     needed_bytes: int  # so far: a budget in which nothing would have been evicted
+    needed_is_estimate: bool
     budget_bytes: int
 
 
@@ -79,5 +80,6 @@ class StepMeter:
             held_bytes=int(stats["held_bytes"]),
             peak_bytes=int(stats["peak_bytes"]),
             needed_bytes=int(stats["needed_bytes"]),
+            needed_is_estimate=bool(stats["needed_is_estimate"]),
             budget_bytes=int(stats["budget_bytes"]),
         )

@@ -117,6 +117,7 @@ class Ending:
     budget_bytes: int
     peak_bytes: int
     needed_bytes: int
+    needed_is_estimate: bool
     num_steps: int
     num_evictions: int
     overhead: float
@@ -131,6 +132,7 @@ class Ending:
             budget_bytes=stats.budget_bytes,
             peak_bytes=stats.peak_bytes,
             needed_bytes=stats.needed_bytes,
+            needed_is_estimate=stats.needed_is_estimate,
             num_steps=stats.num_steps,
             num_evictions=stats.num_evictions,
             overhead=stats.overhead,
@@ -168,13 +170,14 @@ def summary(endings: list[Ending]) -> list[str]:
     slowest = max(endings, key=lambda each: each.overhead)
     tightest = max(endings, key=lambda each: each._tightness)
     evictions = sum(each.num_evictions for each in endings)
+    about = "about " if tightest.needed_is_estimate else ""
     lines = [
         f"{len(endings)} ranks, {max(each.seconds for each in endings):.1f} s, "
         f"{max(each.num_steps for each in endings)} steps, {evictions} evictions",
         f"most overhead: rank {slowest.rank}, {slowest.overhead - 1:.1%} (estimated)",
         f"tightest: rank {tightest.rank}, budget {format_bytes(tightest.budget_bytes)}, peak "
         f"{format_bytes(tightest.peak_bytes)}; nothing is evicted there from "
-        f"{format_bytes(tightest.needed_bytes)} on (--budget {tightest.needed_bytes})",
+        f"{about}{format_bytes(tightest.needed_bytes)} on (--budget {tightest.needed_bytes})",
     ]
     lines += [f"rank {each.rank} failed: {each.failure}" for each in endings if each.failure]
     return lines

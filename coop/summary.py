@@ -31,7 +31,7 @@ def summarize(
     """
     where = "the CPU" if device == "cpu" else device
     by = "" if policy == "coop" else f" with the policy {policy}"
-    more = "more than " if enough_bytes else ""
+    more = "more than " if enough_bytes else "about " if stats.needed_is_estimate else ""
     return [
         f"needed  {more}{format_bytes(stats.needed_bytes)} to run without evicting anything",
         f"got     {format_bytes(stats.budget_bytes)} on {where}{by}; "
@@ -58,7 +58,8 @@ def next_better(stats: Stats, most_bytes: int = 0, enough_bytes: int = 0) -> str
         if stats.budget_bytes < 0.9 * most_bytes:
             return f"up to {budget_flag(most_bytes, round_up=False)} is here, and each byte helps"
         return "a smaller batch: this is nearly all the memory that there is here"
-    return f"{flag} evicts nothing; a budget between the two recomputes less"
+    nothing = "evicts next to nothing" if stats.needed_is_estimate else "evicts nothing"
+    return f"{flag} {nothing}; a budget between the two recomputes less"
 
 
 def budget_flag(num_bytes: int, *, round_up: bool = True) -> str:

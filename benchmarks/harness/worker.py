@@ -213,6 +213,7 @@ def _measure_plain(request: Row, batches: Batches, turns: Turns | None) -> Row:
     stats = session.stats()
     row["peak_bytes"] = stats.peak_bytes
     row["needed_bytes"] = stats.needed_bytes
+    row["needed_is_estimate"] = stats.needed_is_estimate
     row["all_compute_ns"] = stats.compute_ns
     row["watched_step_cpu_ms"] = watched["step_cpu_ms"]
     row["watched_identical"] = all(
@@ -353,6 +354,7 @@ def _counts(before: coop.Stats, after: coop.Stats, wall_ms: float) -> Row:
     row: Row = {name: more(name) for name in _COUNTS}
     row["peak_bytes"] = after.peak_bytes
     row["needed_bytes"] = after.needed_bytes
+    row["needed_is_estimate"] = after.needed_is_estimate
     row["overhead_cost"] = 1 + more("replay_ns") / more("compute_ns")
     row["fragmentation"] = free / num_forced if num_forced else 0.0
     row["search_us"] = search_us

@@ -112,7 +112,7 @@ def _print(result: Simulation) -> None:
         ("peak", format_bytes(stats["peak_bytes"]), f"{stats['peak_bytes']} B"),
         (
             "needed",
-            format_bytes(stats["needed_bytes"]),
+            ("about " if stats["needed_is_estimate"] else "") + format_bytes(stats["needed_bytes"]),
             f"{stats['needed_bytes']} B: a budget in which nothing is evicted",
         ),
     )

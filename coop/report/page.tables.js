@@ -16,7 +16,7 @@ function header() {
   const numbers = [
     ["budget", bytesText(s.budget_bytes), "the size of the arena: all the memory there is"],
     ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`, "the most bytes held at one time"],
-    ["needed", bytesText(s.needed_bytes), "the budget from which on nothing is evicted"],
+    ["needed", `${s.needed_is_estimate ? "about " : ""}${bytesText(s.needed_bytes)}`, "the budget from which on nothing is evicted"],
     ["steps", s.num_steps, "of the optimizer"],
     ["operators", s.num_operators, "that the program asked for"],
     ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`, "values whose bytes were given up for others"],

@@ -189,7 +189,9 @@ Stats Core::stats() const {
   stats.budget = space_.budget();
   stats.held = space_.held();
   stats.peak = space_.peak();
-  stats.needed = space_.needed_bytes();
+  const Needed::Answer needed = space_.needed_answer();
+  stats.needed = needed.bytes;
+  stats.needed_is_estimate = needed.is_estimate;
   stats.free = space_.budget() - space_.held();
   stats.largest_free = space_.arena().largest_free();
   stats.num_blocks = space_.num_blocks();

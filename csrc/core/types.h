@@ -93,6 +93,7 @@ struct Stats {
   Bytes held = 0;
   Bytes peak = 0;
   Bytes needed = 0;  // the smallest budget in which nothing had to be evicted: see needed.h
+  bool needed_is_estimate = false;
   Bytes free = 0;
   Bytes largest_free = 0;
   int64_t num_operators = 0;

@@ -34,7 +34,7 @@ COLLECTIVES |= IN_FLIGHT
 TRAININGS |= PARALLEL
 NUM_RANDOM = 200
 FOR_TWO = {"tensor parallel", "sequence parallel"}
-PATIENCE_S = 120  # for a program that hangs: far more than any takes
+PATIENCE_S = 1200  # for a program that hangs: far more than any takes
 
 
 def random_named(name: str) -> Program | None:

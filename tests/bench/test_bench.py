@@ -185,7 +185,7 @@ def test_a_process_that_dies_is_a_row_with_its_last_words(monkeypatch: pytest.Mo
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(worker, "measure", die)
-    assert serve(60) == {"status": "failed", "reason": "killed by SIGKILL: last words"}
+    assert serve(600) == {"status": "failed", "reason": "killed by SIGKILL: last words"}
 
 
 def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ ENDING = Ending(
     budget_bytes=2**20,
     peak_bytes=2**19,
     needed_bytes=2**21,
+    needed_is_estimate=False,
     num_steps=3,
     num_evictions=4,
     overhead=1.25,
@@ -124,7 +125,7 @@ def launch(folder: Path, *words: object) -> tuple[str, str]:
         env=environment(CUDA_VISIBLE_DEVICES=""),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=1000,
     )
     return ran.stdout, ran.stderr
 
@@ -192,7 +193,7 @@ def test_accelerate_launches_it(tmp_path: Path) -> None:
     found = [
         subprocess.run(
             [*command, *words, "train.py"],
-            cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100,
+            cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=1000,
         )
         for words in ([], ["-m", "coop", "run", "--budget", "6MiB"])
     ]  # fmt: skip

@@ -33,7 +33,7 @@ class Residual:
     def add(self, kind: str, storage: int = 0) -> None:
         self.trace.add(KIND[kind], storage, 0, 0)
 
-    def step(self, depth: int = DEPTH) -> None:
+    def step(self, depth: int = DEPTH, *, made_last: bool = False) -> None:
         stream, saved = self.operator([], 2), []
         for _ in range(depth):
             hidden = self.operator([stream], 4)
@@ -50,6 +50,10 @@ class Residual:
             self.add("free", gradient)
             gradient = following
         self.add("free", gradient)
+        if made_last:
+            self.storages += 1
+            self.trace.add(KIND["root"], self.storages, MIB, 0)
+            self.add("free", self.storages)
         self.add("step begin")
         self.add("step end")
 
@@ -93,6 +97,16 @@ def test_a_program_that_begins_to_repeat_is_scheduled_when_a_step_comes_again() 
         program.step(depth)
     _, stats = run(program, 40, [])
     assert stats["num_followed"] == 2  # two are noted, two followed
+
+
+@pytest.mark.debug_build
+def test_what_is_made_after_the_last_operator_of_a_step_is_part_of_it() -> None:
+    """By no operator, or by one of another thread that still runs."""
+    program = Residual()
+    for _ in range(6):
+        program.step(made_last=True)
+    _, stats = run(program, 40, [])
+    assert stats["num_followed"] >= 1
 
 
 @pytest.mark.debug_build

@@ -126,7 +126,7 @@ class Page:
         self.call("Page.navigate", url=path.as_uri())
         self.wait("window.coopReport && window.coopReport.timing.frames > 0")
 
-    def wait(self, condition: str, seconds: float = 60) -> None:
+    def wait(self, condition: str, seconds: float = 600) -> None:
         """Until a JavaScript condition is true."""
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):

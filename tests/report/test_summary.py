@@ -38,6 +38,12 @@ def test_a_run_that_evicts() -> None:
     ]
 
 
+def test_what_is_an_estimate_is_not_told_as_sure() -> None:
+    lines = summarize(stats(num_evictions=1, needed_is_estimate=True), device="cpu")
+    assert lines[0] == "needed  about 20.00 MiB to run without evicting anything"
+    assert lines[3].startswith("next    --budget 20.00MiB evicts next to nothing;")
+
+
 def test_a_run_that_fits() -> None:
     assert summarize(stats(needed_bytes=9 * MIB), device="cpu")[2:] == [
         "cost    nothing: no value was evicted",

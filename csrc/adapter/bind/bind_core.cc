@@ -20,6 +20,7 @@ py::dict to_dict(const Stats& stats) {
   d["held_bytes"] = stats.held;
   d["peak_bytes"] = stats.peak;
   d["needed_bytes"] = stats.needed;
+  d["needed_is_estimate"] = stats.needed_is_estimate;
   d["free_bytes"] = stats.free;
   d["largest_free_bytes"] = stats.largest_free;
   d["num_operators"] = stats.num_operators;

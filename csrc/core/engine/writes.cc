@@ -142,6 +142,7 @@ bool Writes::make_roots(const std::vector<Value*>& values) {
       collector_.drop_recipe(value);
     }
   } catch (const OutOfBudget&) {
+    space_.needed().kept_recipe();
     return false;
   }
   return true;

@@ -42,7 +42,7 @@ void Foresight::end_step() {
   const Cost replay_cost = journal_.stats.replay_cost - replay_cost_before_;
   const bool pressed = journal_.stats.num_evictions > evictions_before_;
   if (logging_ && pressed && !marks_.empty()) {
-    log_.end_step();
+    log_.end();
     Known* known = find_known();
     if (known == nullptr) {
       if (known_.size() == kMostKnown) {

@@ -111,8 +111,8 @@ uint64_t StepLog::end_operator() {
   return mark_;
 }
 
-void StepLog::end_step() {
-  if (program_.items.empty() || program_.items.back().born < position()) return;
+void StepLog::end() {
+  if (first_item_ == num_items()) return;
   running_ = {};
   running_.first_use = static_cast<int32_t>(program_.uses.size());
   running_.first_source = static_cast<int32_t>(program_.sources.size());

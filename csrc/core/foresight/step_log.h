@@ -34,8 +34,9 @@ class StepLog {
   void made(Value* value, const Recipe* recipe);
   // Returns a number that stands for all operators of the step so far.
   uint64_t end_operator();
-  // What was allocated after the last operator belongs to one that does nothing.
-  void end_step();
+  // The step is over. What was allocated after its last operator (another thread's operator may be
+  // running) is as if one that did nothing had made it: every item was born in some operator.
+  void end();
   // The operator that allocated last did not fit, and what it made is gone: it is tried again.
   void take_back();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/check.h"
+
 namespace coop {
 
 Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
@@ -45,6 +47,7 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   Stay stay{};
   stay.item = item;
   stay.takes = -1;
+  COOP_DEBUG_ASSERT(info.born < program_->size());
   if (needs.empty()) {
     stay.time = info.born;
     stay.begin = run_moments_[info.born];

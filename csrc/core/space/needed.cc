@@ -86,6 +86,7 @@ void Needed::place(Value* value, Side side) {
 // It did not fit; what the program would have done after that is not known.
 void Needed::refused(Value* value, Side side, Arena& arena) {
   config_.budget = kNoLimit;  // this one has not passed
+  is_other_program_ = true;
   if (value->bytes <= config_.small_bytes) stray_bytes_ -= value->bytes;
   begin(arena);
   place(value, side);
@@ -207,7 +208,7 @@ Bytes least_of(Bytes unit, F&& f) {
 
 }  // namespace
 
-Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) const {
+Needed::Answer Needed::answer(const Arena& arena, const SmallArea& small, bool evicted) const {
   const Bytes reach = (is_on() ? *arena_ : arena).reach();
   const Bytes others = std::max(most_, reach - num_extents_ * extent_bytes_);
   Bytes small_bytes = most_extents_ * extent_bytes_;
@@ -222,13 +223,17 @@ Bytes Needed::bytes(const Arena& arena, const SmallArea& small, bool evicted) co
     result = least_of(config_.alignment,
                       [&](Bytes budget) { return suffices(budget, others, small_bytes); });
   }
+  bool is_estimate = is_other_program_ || !config_.partition || most_extents_ > 1;
   if (config_.small_bytes > 0) {
-    result = std::min(result, least_of(config_.alignment, [&](Bytes budget) {
-                        return suffices_with_more(budget, others, small_bytes);
-                      }));
+    const Bytes with_more = least_of(config_.alignment, [&](Bytes budget) {
+      return suffices_with_more(budget, others, small_bytes);
+    });
+    is_estimate |= with_more < result;
+    result = std::min(result, with_more);
   }
   // What has passed has passed.
-  return evicted ? result : std::min(result, config_.budget);
+  if (!evicted && result >= config_.budget) return {config_.budget, /*is_estimate=*/false};
+  return {result, is_estimate};
 }
 
 }  // namespace coop

@@ -5,12 +5,13 @@
 // arena without an end, as the program asks for them and lets go of them: nothing is evicted, moved
 // aside or replayed there.
 //
-// In that budget the blocks lie as they would with no limit at all, so it is exact but for two
-// things. With a little less, a block that does not fit between the sides may still find a hole in
-// the other side. And the extents of the small area are larger in a larger budget: one is accounted
-// for exactly; where it takes several, what they move aside is estimated. In a budget that is too
-// small to bring back what has survived a step, that is no root yet, and what it is made from is
-// counted for longer than with room.
+// In that budget the blocks lie as they would with no limit at all. (With a little less, a block
+// that does not fit between the sides may still find a hole in the other side.) It is sure, but for
+// three things, and then the answer says that it is an estimate:
+//   several extents: they are larger in a larger budget, so what they move aside is estimated
+//   a budget too small to bring back what is to become a root: what that is made from is counted
+//   for longer than with room
+//   Fit::kBest may prefer a middle that is smaller than here
 #pragma once
 
 #include <memory>
@@ -25,6 +26,11 @@ namespace coop {
 
 class Needed {
  public:
+  struct Answer {
+    Bytes bytes;
+    bool is_estimate;  // in a budget of that size something may be evicted after all
+  };
+
   explicit Needed(const Config& config) : config_(config) {}
 
   bool is_on() const { return arena_ != nullptr; }
@@ -45,6 +51,8 @@ class Needed {
     if (stray_bytes_ > most_stray_bytes_) most_stray_bytes_ = stray_bytes_;
   }
   void refused(Value* value, Side side, Arena& arena);
+  // For want of room something did not become a root. What it is made from lives on.
+  void kept_recipe() { is_other_program_ = true; }
   void freed(const Value* value) {
     if (!is_on()) return;
     if (value->bytes <= config_.small_bytes && offset(value) != Arena::kNowhere) {
@@ -60,7 +68,7 @@ class Needed {
   void extent_added(Value* extent, Arena& arena);
   void extent_freed(const Value* extent, Arena& arena);
 
-  Bytes bytes(const Arena& arena, const SmallArea& small, bool evicted) const;
+  Answer answer(const Arena& arena, const SmallArea& small, bool evicted) const;
 
  private:
   Side end(Side side) const { return config_.partition ? side : Side::kLeft; }
@@ -86,6 +94,7 @@ class Needed {
   Bytes largest_ = 0;  // block of the others
   Bytes stray_bytes_ = 0;
   Bytes most_stray_bytes_ = 0;
+  bool is_other_program_ = false;  // with room, things would have died at other times
 };
 
 }  // namespace coop

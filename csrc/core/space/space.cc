@@ -115,13 +115,13 @@ void Space::swap(Value* a, Value* b) {
   }
 }
 
-Bytes Space::needed_bytes() const {
-  if (grown_needed_bytes_ > 0) return grown_needed_bytes_;
-  return needed_.bytes(arena_, small_, journal_.stats.num_evictions > 0);
+Needed::Answer Space::needed_answer() const {
+  if (grown_answer_.bytes > 0) return grown_answer_;
+  return needed_.answer(arena_, small_, journal_.stats.num_evictions > 0);
 }
 
 void Space::grow(Bytes bytes) {
-  grown_needed_bytes_ = needed_.bytes(arena_, small_, journal_.stats.num_evictions > 0);
+  grown_answer_ = needed_.answer(arena_, small_, journal_.stats.num_evictions > 0);
   arena_.grow(arena_.rounded(bytes));
   budget_ = arena_.end();
 }

@@ -79,7 +79,7 @@ class Space {
   int64_t num_blocks() const;
   // What is asked for and freed by the program has to be told to it.
   Needed& needed() { return needed_; }
-  Bytes needed_bytes() const;
+  Needed::Answer needed_answer() const;
   Shortage shortage(Bytes wanted) const;
 
   template <typename F>
@@ -106,7 +106,7 @@ class Space {
   Arena arena_;
   SmallArea small_;
   Needed needed_;
-  Bytes grown_needed_bytes_ = 0;  // when it last grew
+  Needed::Answer grown_answer_{};  // when it last grew
   Bytes budget_;
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;
