@@ -28,7 +28,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help venv build build-debug test test-all test-elsewhere test-distributed test-operators \
 	test-evicted-arguments test-compiled test-faults \
-	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth \
+	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth no-growth-distributed \
 	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
 	tidy hooks figures coverage torch wheels docs
 
@@ -93,6 +93,10 @@ test-distributed: export OMP_NUM_THREADS := 1
 test-distributed: build  ## run all programs of several processes, on two and on four
 	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed --ranks 2
 	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed --ranks 4
+
+no-growth-distributed: export OMP_NUM_THREADS := 1
+no-growth-distributed: build  ## train four processes for 1,000 steps and see that nothing grows on any
+	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed_growth
 
 test-compiled: build  ## compiled programs (aot_eager and inductor), and how far down they go
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m pytest tests/compiled

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map_only
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -51,6 +51,7 @@ _READERS = frozenset(
 )
 _run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _attention = F.scaled_dot_product_attention
+_resize_storage = torch.UntypedStorage.resize_
 
 
 class DataDependentError(RuntimeError):
@@ -171,9 +172,19 @@ class _OneDevice(TorchFunctionMode):
         return inside
 
     def faked(self, tensor: torch.Tensor) -> torch.Tensor:
-        if isinstance(tensor, FakeTensor):
+        if _is_fake(tensor):
             return tensor
         return self.mode.from_tensor(tensor)  # the same one for the same tensor
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    """Or made of fake ones. A fake one of a DTensor would be another, without its gradient."""
+    if isinstance(tensor, FakeTensor):
+        return True
+    if not is_traceable_wrapper_subclass(tensor):
+        return False
+    parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return all(_is_fake(part) for part in parts if isinstance(part, torch.Tensor))
 
 
 def _gpu_attention(
@@ -298,12 +309,21 @@ def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
         _patched(torch.autocast, "__init__", _cpu_autocast(torch.autocast.__init__)),
         # `backward` runs code of the program (checkpointed layers, hooks), and modules call these
         # from functions of torch: in both places the mode would be off.
+        _patched(torch.UntypedStorage, "resize_", _resize),
         _patched(torch.autograd, "_engine_run_backward", one_device.around(_run_backward)),
         _patched(F, "scaled_dot_product_attention", one_device.around(_attention)),
         mode,
         one_device,
     ):
         yield mode
+
+
+def _resize(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+    """FSDP2 gives the memory of unsharded parameters back by this, and takes it again."""
+    if self.device.type != "meta":
+        return _resize_storage(self, size)
+    _C.resize_meta(self, size)
+    return self
 
 
 @contextlib.contextmanager

@@ -56,8 +56,8 @@ class Core {
   void abort(Operation& operation);
   // Nothing runs any more that used what the operation locked.
   void let_go(Operation& operation);
-  // Before commit() and abort(), which do it too: see Writes::settle.
-  void settle_writes(Operation& operation) { writes_.settle(operation.writes); }
+  // Before commit() and abort(), which do it too: see Writes::resolve.
+  void resolve_writes(Operation& operation) { writes_.resolve(operation.writes); }
   // The last resort, for an operator that did not fit and was aborted: see Compactor. True: it is
   // worth trying again. `attempt` counts the attempts, from 0.
   bool make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt);

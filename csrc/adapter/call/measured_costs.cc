@@ -7,17 +7,9 @@
 #include <utility>
 
 #include "adapter/dispatch/op_info.h"
+#include "core/hash.h"
 
 namespace coop {
-
-namespace {
-
-uint64_t extended(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-
-}  // namespace
 
 // The same in every process.
 uint64_t MeasuredCosts::key(const OpInfo& info, double flops, double bytes) {

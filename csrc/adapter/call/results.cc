@@ -20,7 +20,7 @@ namespace coop {
 void Handler::make_recipe() {
   collect_fresh();
   find_cost();
-  engine_.core().settle_writes(call_.operation);
+  engine_.core().resolve_writes(call_.operation);
   recordable_ = can_have_outputs();
   quiet_ = call_.operation.quiet;
   if (recordable_ && !quiet_ && reads_what_is_gone()) {

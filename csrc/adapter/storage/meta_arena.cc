@@ -52,4 +52,9 @@ void install_meta_allocator() {
   c10::SetAllocator(c10::kMeta, allocator, /*priority=*/100);
 }
 
+void resize_meta(c10::StorageImpl& storage, Bytes bytes) {
+  storage.set_data_ptr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<size_t>(bytes)));
+  storage.set_nbytes(static_cast<size_t>(bytes));
+}
+
 }  // namespace coop

@@ -13,4 +13,8 @@ std::unique_ptr<Memory> make_meta_memory(Bytes bytes);
 // Allocations on the meta device go to its engine from now on, while there is one.
 void install_meta_allocator();
 
+// What resizing a storage does where there is memory: the bytes it had are given back. (Torch only
+// notes the new number.)
+void resize_meta(c10::StorageImpl& storage, Bytes bytes);
+
 }  // namespace coop

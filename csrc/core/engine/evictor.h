@@ -25,9 +25,9 @@ class Evictor {
   bool evict(Value* value);
   // The same for what has a way back already, and whose bytes are not what they should be.
   void give_up(Value* value);
-  // Everything that can be, and that f(value) does not spare. Whether there was any.
+  // Everything that can be, and for which f(value) is not true. Whether there was any.
   template <typename F>
-  bool evict_all_but(F&& spares);
+  bool evict_all_but(F&& stays);
 
  private:
   void pack(const std::vector<Value*>& values);
@@ -41,10 +41,10 @@ class Evictor {
 };
 
 template <typename F>
-bool Evictor::evict_all_but(F&& spares) {
+bool Evictor::evict_all_but(F&& stays) {
   std::vector<Value*> values;
   space_.for_each_block([&](const Block& block) {
-    if (block.is_free() || !space_.is_movable(block.value) || spares(block.value)) return;
+    if (block.is_free() || !space_.is_movable(block.value) || stays(block.value)) return;
     values.push_back(block.value);
   });
   bool any = false;

@@ -48,7 +48,7 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
 void Operators::commit(Operation& operation, Recipe* recipe, Value* const* inputs,
                        size_t num_inputs, Storage* const* fresh, size_t num_fresh, Cost cost) {
   host_.ends().stop_alternating();
-  writes_.settle(operation.writes);
+  writes_.resolve(operation.writes);
   journal_.clock += cost;
   ++journal_.stats.num_operators;
   journal_.stats.compute_cost += cost;
@@ -165,7 +165,7 @@ void Operators::let_go(Operation& operation) {
 void Operators::abort(Operation& operation) {
   host_.ends().stop_alternating();
   host_copies_.ended_untold();
-  writes_.settle(operation.writes);
+  writes_.resolve(operation.writes);
   for (const Write& write : operation.writes) {
     if (!write.makes_version() || write.kind != Write::Kind::kCopied) continue;
     // The copy may be half written; the old version is whole.

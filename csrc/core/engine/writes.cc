@@ -105,7 +105,7 @@ void Writes::finish(std::vector<Write>& writes) {
   writes.clear();
 }
 
-void Writes::settle(std::vector<Write>& writes) {
+void Writes::resolve(std::vector<Write>& writes) {
   for (Write& write : writes) {
     const Storage* storage = write.storage;
     const bool was_split = write.kind == Write::Kind::kInPlace && storage->value != write.old;

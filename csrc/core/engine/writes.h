@@ -41,7 +41,7 @@ class Writes {
   void prepare(std::vector<Write>& writes, std::vector<Value*>* copies);
   // The operator ran, or failed. What others wrote or read meanwhile it cannot make a version of
   // any more: that is a root.
-  void settle(std::vector<Write>& writes);
+  void resolve(std::vector<Write>& writes);
   // The operator is done with what it wrote.
   void finish(std::vector<Write>& writes);
 

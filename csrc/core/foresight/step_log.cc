@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/hash.h"
+
 namespace coop {
-
-namespace {
-
-uint64_t extended(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-
-}  // namespace
 
 void StepLog::begin() {
   program_ = {};
