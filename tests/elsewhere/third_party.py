@@ -2,8 +2,9 @@
 
 `python -m tests.elsewhere.third_party CHECKOUTS` runs them: CHECKOUTS has a clone of each
 repository below, by its name. Nothing is downloaded and nothing is changed: each script runs in a
-copy of its folder, on data of `third_party_data.py`. Memory is limited by `ulimit -v`, which needs
-no privileges, and lets torch say itself that there is none left.
+copy of its folder, on data of `third_party_data.py`. Addresses are limited (`ulimit -v`), which
+needs no privileges, and lets torch say itself that there is no memory left. `--page` writes
+docs/third-party.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import torch
 
 from tests.elsewhere import third_party_data as data
 
@@ -313,6 +316,7 @@ def main() -> int:
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--out", type=Path, default=Path("build/third-party.json"))
     parser.add_argument("--only", default="", help="part of a script's name")
+    parser.add_argument("--page", type=Path, help="write this page too")
     args = parser.parse_args()
     known = json.loads(args.out.read_text()) if args.out.exists() else {}
     for script in SCRIPTS:
@@ -330,9 +334,61 @@ def main() -> int:
             f"{outcome.failure[:200]}",
             flush=True,
         )
-        for line in outcome.lines:
-            print("   ", line[:160], flush=True)
+        if args.page is not None:
+            args.page.write_text(make_page([Outcome(**known[name]) for name in known]))
     return 0
+
+
+PAGE = """# Scripts of others, out of memory without coop
+
+Public training scripts that were not written for coop, as they are, on tiny data of their formats.
+Each ran three times: without a limit, to see what it takes; with {share:.0%} of that, where plain
+torch runs out; and by `coop run` **without a budget option** with the same limit. *The same* means
+that every loss it printed is the one of the run without a limit, to the last digit.
+
+The limit is `ulimit -v`, on the CPU: addresses, beside those that importing torch takes. It needs
+no privileges, and torch says itself that there is no memory left. (In a container with a limit the
+kernel would kill it.) torch {torch}, {date}.
+
+| script | takes | limit | plain torch | coop | the same | its cost |
+| --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+Commands and commits:
+
+{commands}
+
+Repeat it: clone these repositories side by side into `CHECKOUTS`, and
+
+```sh
+python -m tests.elsewhere.third_party CHECKOUTS --page docs/third-party.md
+```
+
+It goes on where it was stopped (`build/third-party.json`). The scripts need their own packages
+(torchvision, datasets, wandb, einx, ...), and nothing of theirs is part of this repository.
+"""
+
+
+def make_page(outcomes: list[Outcome]) -> str:
+    """The page of what was run."""
+    rows, commands = [], []
+    for each in outcomes:
+        cost = next((line for line in each.lines if line.startswith("coop: cost")), "")
+        cost = re.sub(r"coop: cost +|about | more compute.*|: no value.*", "", cost)
+        plain = "runs out" if "allocat" in each.plain_error else each.plain_error[:60] or "runs"
+        trains = "trains" if each.trained else each.failure[:60]
+        rows.append(
+            f"| {each.name} | {each.peak_bytes / MIB:.0f} MiB | {each.limit_bytes / MIB:.0f} MiB "
+            f"| {plain} | {trains} | {'yes' if each.same else 'no'} | {cost} |"
+        )
+        commands.append(f"- {each.repository} {each.commit}: `{each.command}`")
+    return PAGE.format(
+        share=SHARE,
+        torch=torch.__version__,
+        date=time.strftime("%Y-%m-%d"),
+        rows="\n".join(rows),
+        commands="\n".join(commands),
+    )
 
 
 if __name__ == "__main__":
