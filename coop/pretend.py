@@ -320,9 +320,10 @@ def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
 
 def _resize(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     """FSDP2 gives the memory of unsharded parameters back by this, and takes it again."""
-    if self.device.type != "meta":
-        return _resize_storage(self, size)
-    _C.resize_meta(self, size)
+    if self.device.type == "meta":
+        _C.resize_meta(self, size)
+    else:
+        _resize_storage(self, size)
     return self
 
 

@@ -73,9 +73,14 @@ def measure(rank: int, size: int, store: str, style: str, steps: int, found: Con
 
         def sample(step: int) -> None:
             if (step + 1) % (steps // 20) == 0:
-                now = {"step": step + 1, "resident_bytes": resident_bytes()}
-                now |= {"cpu_seconds": time.process_time()}
-                samples.append({**session.stats().as_dict(), **now})
+                samples.append(
+                    {
+                        **session.stats().as_dict(),
+                        "step": step + 1,
+                        "resident_bytes": resident_bytes(),
+                        "cpu_seconds": time.process_time(),
+                    }
+                )
 
         train(style, steps, sample)
     found.send(samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,21 +19,50 @@ pytestmark = pytest.mark.skipif(
 SMALL = ("--width", "64", "--batch", "2")
 
 
-def _plan(in_process: InProcess, example: str, ranks: int, *more: str) -> dict[str, Any]:
+def _plan(
+    in_process: InProcess, example: str, ranks: int, *more: str, arguments: tuple[str, ...] = ()
+) -> dict[str, Any]:
     script = str(ROOT / "examples" / f"{example}.py")
     code, out, errors = in_process(
         "plan", "--device", "cpu", "--world-size", str(ranks), "--policies", "coop", "--json",
-        "--budgets", "64MiB", *more, script, *SMALL,
+        "--budgets", "64MiB", *more, script, *SMALL, *arguments,
     )  # fmt: skip
     assert code == 0, errors
     result: dict[str, Any] = json.loads(out)
     return result
 
 
+def _live_after_a_step(path: Path) -> int:
+    """Bytes of all storages that live when the first optimizer step of a trace has ended."""
+    live: dict[int, int] = {}
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        if entry.get("step") == "end":
+            return sum(live.values())
+        live |= dict(entry.get("outputs", ()))
+        live |= {step[1]: step[2] for step in entry.get("memory", ()) if step[0] == "root"}
+        if "bytes" in entry:
+            live[entry["root"]] = entry["bytes"]
+        live.pop(entry.get("free"), None)
+    raise AssertionError("no optimizer ran")
+
+
 @pytest.mark.slow
-def test_more_ranks_need_less_memory_each(in_process: InProcess) -> None:
-    peaks = [_plan(in_process, "fsdp2_llama", n)["needed_bytes"] for n in (1, 8)]
-    assert peaks[1] < peaks[0]
+def test_parameters_gradients_and_states_are_in_shards(
+    in_process: InProcess, tmp_path: Path
+) -> None:
+    tiny = ("--layers", "1", "--words", "64")
+    num_bytes = {}
+    for ranks in (2, 4):
+        path = tmp_path / f"{ranks}.jsonl"
+        trace = ("--save-trace", str(path))
+        _plan(in_process, "fsdp2_llama", ranks, *trace, arguments=tiny)
+        num_bytes[ranks] = _live_after_a_step(path)
+    # One block and the root: what is whole, and what the 12 parameters have in shards. Each is a
+    # parameter, a gradient and two moments, in single precision.
+    width, words, hidden = 64, 64, 64 * 8 // 3 // 64 * 64 + 64
+    numel = 2 * words * width + 3 * width + 4 * width * width + 3 * width * hidden
+    assert num_bytes[2] - num_bytes[4] == 4 * 4 * (numel // 2 - numel // 4)
 
 
 @pytest.mark.slow
