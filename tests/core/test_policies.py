@@ -92,7 +92,7 @@ def test_coop_fits_more_often_than_the_baselines() -> None:
     assert fitted == {
         "coop": 252,
         "no-window": 249,
-        "no-partition": 252,
+        "no-partition": 251,
         "no-inplace": 252,
         "dtr": 195,
         "dte": 239,

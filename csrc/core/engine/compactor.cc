@@ -5,33 +5,40 @@
 
 namespace coop {
 
-// The last resort, in the order of what it costs.
+// The last resort, in the order of what it costs. Roots that somebody may see stay where they are,
+// but for gradients: a thread that is not inside the budget may be reading them.
 struct Compactor::Attempt {
   const char* name;
-  Reach reach = Reach::kValues;
+  bool gradients = false;           // are moved together too
   bool evict_others = false;        // all but what a backward pass made
   bool unprotect_backward = false;  // which is evicted like everything else from now on
   bool alternate = false;           // large results are placed at both ends in turn
-
-  bool adds_roots() const { return reach == Reach::kRoots && !evict_others && !unprotect_backward; }
 };
+
+namespace {
+
+// Nobody has its address: a replay asks where it lies.
+bool is_dead_root(const Value* value) {
+  return value->is_root() && value->storage == nullptr && value->users != nullptr &&
+         value->locks == 0;
+}
+
+}  // namespace
 
 bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wanted, int* attempt) {
   static constexpr Attempt kAttempts[] = {
       {"move the inputs together"},
-      {"move the gradients too", Reach::kGradients},
-      {"move all that stays", Reach::kRoots},
-      {"evict everything else", Reach::kRoots, /*evict_others=*/true},
-      {"evict what a backward pass made", Reach::kRoots, true, /*unprotect_backward=*/true},
+      {"move the gradients too", /*gradients=*/true},
+      {"evict everything else", true, /*evict_others=*/true},
+      {"evict what a backward pass made", true, true, /*unprotect_backward=*/true},
       // A large temporary that is freed in the middle of an operator leaves a hole that the next
       // one, a little larger, cannot use; at the other end it would not lie beside it.
-      {"place large results at both ends in turn", Reach::kRoots, true, false, /*alternate=*/true},
+      {"place large results at both ends in turn", true, true, false, /*alternate=*/true},
   };
   if (faults_.take() || !options_.retry_operators || !host_.may_move()) return false;
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
-    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward && !scores_.stop_protecting_backward()) continue;
     const int64_t mark = graph_.new_mark();
     std::vector<Value*> values;
@@ -46,7 +53,7 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
       changed |= evictor_.evict_all_but(
           [&](const Value* value) { return value->mark == mark || value->made_in_backward; });
     }
-    changed |= move_together(std::move(values), mark, next.reach, /*evict=*/true);
+    changed |= move_together(std::move(values), mark, next.gradients, /*evict=*/true);
     if (next.alternate) host_.ends().alternate_from(wanted / 2);
     if (!changed) continue;
     ++journal_.stats.num_retries;
@@ -58,20 +65,18 @@ bool Compactor::make_room(Storage* const* inputs, size_t num_inputs, Bytes wante
 bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* attempt) {
   static constexpr Attempt kAttempts[] = {
       {"move what waits for it together"},
-      {"move the gradients too", Reach::kGradients},
-      {"move all that stays", Reach::kRoots},
-      {"evict what a backward pass made", Reach::kRoots, false, /*unprotect_backward=*/true},
+      {"move the gradients too", /*gradients=*/true},
+      {"evict what a backward pass made", false, false, /*unprotect_backward=*/true},
   };
   if (faults_.has_struck() || !options_.retry_replays || !host_.may_move()) return false;
   foresight_.give_up();
   while (*attempt < static_cast<int>(std::size(kAttempts))) {
     const Attempt& next = kAttempts[(*attempt)++];
-    if (next.adds_roots() && !options_.move_roots) continue;
     if (next.unprotect_backward) return scores_.stop_protecting_backward();
     const int64_t mark = graph_.new_mark();
     for (Value* value : movable) value->mark = mark;
     // Nothing is evicted but what is in the way.
-    if (move_together(movable, mark, next.reach, /*evict=*/true)) {
+    if (move_together(movable, mark, next.gradients, /*evict=*/true)) {
       ++journal_.stats.num_retries;
       return true;
     }
@@ -79,33 +84,30 @@ bool Compactor::make_room_for_replay(const std::vector<Value*>& movable, int* at
   return false;
 }
 
-// Slides the values, which have the mark, what a backward pass made, and what is within reach down
-// in the order of their addresses. False when none has moved.
-bool Compactor::move_together(std::vector<Value*> values, int64_t mark, Reach reach, bool evict) {
-  space_.for_each_block([&](const Block& block) {
-    Value* value = block.value;
-    if (block.is_free() || value->mark == mark || value->locks > 0) return;
-    const bool moves = value->is_root() ? is_root_within(reach, value)
-                                        : value->made_in_backward && space_.is_movable(value);
-    if (!moves) return;
+// Slides the values, which have the mark, and what a backward pass made down in the order of their
+// addresses; with `gradients`, all gradients that may be moved too; with `evict`, roots that only
+// replays read. False when none has moved.
+bool Compactor::move_together(std::vector<Value*> values, int64_t mark, bool gradients,
+                              bool evict) {
+  auto add = [&](Value* value) {
     value->mark = mark;
     values.push_back(value);
+  };
+  gradients &= host_.may_move_gradients();
+  space_.for_each_block([&](const Block& block) {
+    Value* value = block.value;
+    if (block.is_free() || value->mark == mark) return;
+    if (value->made_in_backward && space_.is_movable(value)) return add(value);
+    if (evict && options_.move_dead_roots && is_dead_root(value)) return add(value);
+    if (!gradients || !value->gradient || value->locks > 0) return;
+    const Storage* storage = value->storage;
+    if (storage != nullptr && storage->keeps == 0 && !storage->exposed) add(value);
   });
   std::sort(values.begin(), values.end(),
             [](const Value* a, const Value* b) { return a->offset < b->offset; });
   bool moved = false;
   for (Value* value : values) moved |= slide_down(value, mark, evict);
   return moved;
-}
-
-// Of a root that nobody sees only replays read the bytes, by whatever address it has then. The
-// others are moved only while gradients may be.
-bool Compactor::is_root_within(Reach reach, const Value* value) const {
-  const Storage* storage = value->storage;
-  if (storage == nullptr) return options_.move_roots && value->users != nullptr;
-  if (reach == Reach::kValues || !host_.may_move_gradients()) return false;
-  if (storage->keeps > 0 || storage->exposed || storage->handle == nullptr) return false;
-  return value->gradient || (reach == Reach::kRoots && options_.move_roots && !value->undefined);
 }
 
 void Compactor::gather_gradients() {
@@ -116,7 +118,7 @@ void Compactor::gather_gradients() {
     space_.needed().gather(space_.arena(), host_.may_move_gradients(), journal_.optimizer_serial);
   }
   if (!is_first && journal_.stats.num_evictions == 0) return;
-  move_together({}, graph_.new_mark(), Reach::kGradients, /*evict=*/false);
+  move_together({}, graph_.new_mark(), /*gradients=*/true, /*evict=*/false);
 }
 
 // To the lowest address that it can have without passing what does not move, or what has the mark.

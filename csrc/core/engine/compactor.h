@@ -45,11 +45,7 @@ class Compactor {
  private:
   struct Attempt;
 
-  // Which roots are moved besides those that nobody sees.
-  enum class Reach : uint8_t { kValues, kGradients, kRoots };
-
-  bool move_together(std::vector<Value*> values, int64_t mark, Reach reach, bool evict);
-  bool is_root_within(Reach reach, const Value* value) const;
+  bool move_together(std::vector<Value*> values, int64_t mark, bool gradients, bool evict);
   bool slide_down(Value* value, int64_t mark, bool evict);
 
   const PolicyOptions& options_;

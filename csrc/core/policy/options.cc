@@ -20,7 +20,7 @@ constexpr Switch kSwitches[] = {
     {"join_early", &PolicyOptions::join_early},
     {"retry_operators", &PolicyOptions::retry_operators},
     {"retry_replays", &PolicyOptions::retry_replays},
-    {"move_roots", &PolicyOptions::move_roots},
+    {"move_dead_roots", &PolicyOptions::move_dead_roots},
     {"gather_gradients", &PolicyOptions::gather_gradients},
     {"move_gradients_aside", &PolicyOptions::move_gradients_aside},
     {"foresight", &PolicyOptions::foresight},

@@ -37,9 +37,8 @@ struct PolicyOptions {
   bool retry_operators = true;
   // ... and so is a replay.
   bool retry_replays = true;
-  // For both, roots are moved too: at any time what only replays read, the others while gradients
-  // may be.
-  bool move_roots = true;
+  // For both, roots that only replays read are moved too.
+  bool move_dead_roots = true;
   // Gradients are moved together before an optimizer makes its state, ...
   bool gather_gradients = true;
   // ... and beside what stays when they are stored.
