@@ -42,7 +42,9 @@ class HostCopies {
 
   // An operator made the value: from now on it may leave by a copy.
   void allow(Value* value) {
-    if (pool_.is_on() && space_.has(value) && !is_closed_) permit(value);
+    if (!pool_.is_on() || !space_.has(value) || is_closed_) return;
+    scores_.touch(value);
+    permit(value);
   }
   // It has another block now, which no search knows yet.
   void on_exchanged(Value* value);

@@ -20,6 +20,7 @@ void Restorer::let_leave_by_saving(Value* value) {
 
 bool Restorer::prepare_to_leave(Value* value) {
   if (!value->is_unsaved()) {
+    if (!value->can_be_saved()) return !value->is_root();
     if (value->is_saved()) return host_copies_.save(value);
     scores_.join_pending();
     return (scores_.prefers_copy(value) && host_copies_.save(value)) || !value->is_root();

@@ -186,6 +186,8 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
   auto set_content = [&](const Storage* storage) {
     recipe->expected.push_back(mix(hash, ++output));
     cookie_of(*storage->value) = recipe->expected.back();
+    if (storage->value->external != nullptr) return;
+    written_[storage->value->offset] = core_.clock() + op.cost;
   };
   for (size_t i = 0; i < fresh.size(); ++i) {
     set_content(fresh[i]);
@@ -223,11 +225,15 @@ void Simulator::free_after(int64_t id, std::unique_ptr<Fence> fence) {
   core_.storage_died(dead, std::move(fence));
 }
 
-void Simulator::copy(Value& to, const Value& from, Bytes) { cookie_of(to) = cookie_of(from); }
+void Simulator::copy(Value& to, const Value& from, Bytes) {
+  cookie_of(to) = cookie_of(from);
+  written_.erase(to.offset);
+}
 
 void Simulator::move(Value& value, Bytes from) {
   end_copies(value.offset, value.bytes);
   cookie_of(value) = cookies_.at(from);
+  written_.erase(value.offset);
 }
 
 // The first that ends behind the offset.
@@ -253,7 +259,11 @@ SavedBytes* Simulator::new_saved_bytes(const Value& value) {
   return saved;
 }
 
-bool Simulator::copy_out(const Value& value, const HostExtents& to, double) {
+bool Simulator::copy_out(const Value& value, const HostExtents& to, double last_use) {
+  const auto written = written_.find(value.offset);
+  if (written != written_.end() && written->second > last_use) {
+    throw std::logic_error("a copy begins before the operator that writes the bytes");
+  }
   for (const HostExtent& extent : to) host_cookies_[extent.offset] = cookie_of(value);
   leaving_[value.offset] = value.bytes;
   return true;

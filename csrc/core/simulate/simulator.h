@@ -97,6 +97,7 @@ class Simulator final : public Host {
   std::unordered_map<int64_t, uint64_t> cookies_;
   std::unordered_map<Bytes, uint64_t> host_cookies_;  // by offset in the pool
   std::map<Bytes, Bytes> leaving_;                    // blocks that copies read: offset, bytes
+  std::unordered_map<Bytes, double> written_;         // by offset: when an operator did, last
   std::vector<int32_t> num_replays_;                  // by operator of the trace
   Cost replay_cost_ = 0;                              // in this step
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
