@@ -29,7 +29,7 @@ endef
 .PHONY: help venv build build-debug test test-all test-elsewhere test-distributed test-operators \
 	test-evicted-arguments test-compiled test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth no-growth-distributed \
-	lint format bench-core bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
+	lint format bench-core bench-schedule bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
 	tidy hooks figures coverage torch wheels docs
 
 help:  ## print the targets
@@ -190,7 +190,13 @@ bench-core: build/bench-core  ## time the arena and the search, as ratios
 	build/bench-core
 build/bench-core: benchmarks/core.cc $(wildcard csrc/core/*.cc csrc/core/*.h csrc/core/*/*.cc csrc/core/*/*.h)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O3 -Wall -Wextra -Werror -Icsrc $(filter %.cc,$^) -o $@
+	$(CXX) -std=c++20 -O3 -Wall -Wextra -Werror -Icsrc $(filter %.cc,$^) -pthread -o $@
+
+bench-schedule: build/bench-schedule  ## time how long a schedule takes to make, by the number of operators
+	build/bench-schedule
+build/bench-schedule: benchmarks/schedule.cc $(wildcard csrc/core/*.cc csrc/core/*.h csrc/core/*/*.cc csrc/core/*/*.h)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++20 -O3 -Wall -Wextra -Werror -Icsrc $(filter %.cc,$^) -pthread -o $@
 
 bench-engine: build  ## time the engine under torch, as ratios
 	$(PY) -m benchmarks.engine

@@ -60,6 +60,7 @@ class Point:
     num_evictions: int  # in the last step
     num_replays: int
     failure: str = ""  # why it does not fit
+    num_steps_until_steady: int = 0  # those before the first of the steps that cost as the last
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,12 @@ class Plan:
     def curve(self, policy: str) -> list[Point]:
         """The points of one policy, from the largest budget down."""
         return [point for point in self.points if point.policy == policy]
+
+    @property
+    def num_steps_until_steady(self) -> int:
+        """Under the first policy, in any budget that fits."""
+        points = self.curve(self.points[0].policy)
+        return max((p.num_steps_until_steady for p in points if p.fits), default=0)
 
     @property
     def advice(self) -> str:
@@ -287,7 +294,19 @@ def _point(result: Simulation) -> Point:
         num_evictions=step.num_evictions,
         num_replays=step.num_replays,
         failure=result.failure,
+        num_steps_until_steady=_steps_until_steady(result),
     )
+
+
+def _steps_until_steady(result: Simulation) -> int:
+    """How many steps come before those that cost as much as the last."""
+    last = result.last_step
+    differ = [
+        number
+        for number, step in enumerate(result.steps, 1)
+        if abs(step.replay_ns - last.replay_ns) > 0.01 * last.compute_ns
+    ]
+    return max(differ, default=0)
 
 
 def _checkpointed(trace: Trace) -> Checkpointed:

@@ -45,10 +45,10 @@ struct Config {
   Bytes alignment = 64;
   Bytes small_bytes = 10 * 1024;  // values up to this size live in the small area
   PolicyOptions policy;
-  bool partition = true;    // cheap and expensive values at opposite ends
-  bool inplace = true;      // recomputable in-place; off: copy on write
-  int32_t quiet_after = 0;  // steps in a row without a search, after which operators get no
-                            // recipes until there is one; 0: never. Needs a host that saves.
+  bool partition = true;       // cheap and expensive values at opposite ends
+  bool inplace = true;         // recomputable in-place; off: copy on write
+  int32_t quiet_after = 0;     // steps in a row without a search, after which operators get no
+                               // recipes until there is one; 0: never. Needs a host that saves.
   bool in_background = false;  // schedules are made on a thread of their own; else at once, so that
                                // decisions are the same in every run
   Bytes host_bytes = 0;     // of main memory, for copies of values that leave; 0: none

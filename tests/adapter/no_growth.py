@@ -1,6 +1,7 @@
 """10,000 steps of a small model inside a budget, as a table: `make no-growth`.
 
-Fails when anything grows: recipes, values, blocks, held bytes, the resident set, evictions a step.
+Fails when anything grows: recipes, values, blocks, held bytes, the resident set, evictions a step;
+and when steps do not follow a schedule.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ def grown(samples: list[Sample]) -> list[str]:
         after = max(sample[column] for sample in late)
         if after > before + allowed:
             found.append(f"{column} grew from {before:,.0f} to {after:,.0f}")
+    followed = late[-1]["num_followed"] - late[0]["num_followed"]
+    if followed < late[-1]["step"] - late[0]["step"]:
+        found.append(f"only {followed:,.0f} steps of the second half followed a schedule")
     # Time is printed only: on a busy machine it grows by itself.
     before, after = (
         (part[-1]["num_evictions"] - part[0]["num_evictions"]) / (len(part) - 1)
@@ -45,14 +49,15 @@ def main() -> int:
     budget = rounded(0.6 * peak_bytes(lambda seed: train(3, **SHAPE)))
     samples = long_run(steps=steps, every=every, budget=budget, **SHAPE)
     print(f"budget {budget:,} bytes")
-    print(f"{'step':>6} {'evictions':>10} {'ms a step':>9}", *(f"{name:>15}" for name in COLUMNS))
+    print(f"{'step':>6} {'followed':>8} {'evictions':>10} {'ms a step':>9}", *(f"{name:>15}" for name in COLUMNS))
     before = 0.0
     for sample in samples:
         sample["ms_a_step"] = (sample["cpu_seconds"] - before) / every * 1e3
         before = sample["cpu_seconds"]
         counts = (f"{sample[name]:15,.0f}" for name in COLUMNS)
         print(
-            f"{sample['step']:6.0f} {sample['num_evictions']:10,.0f} {sample['ms_a_step']:9.2f}",
+            f"{sample['step']:6.0f} {sample['num_followed']:8,.0f} {sample['num_evictions']:10,.0f} "
+            f"{sample['ms_a_step']:9.2f}",
             *counts,
         )
     found = grown(samples[1:])  # the first has the start of the process in it

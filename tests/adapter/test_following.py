@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -61,6 +62,49 @@ def test_what_is_followed_is_bit_identical(name: str) -> None:
         num_followed.append(stats.num_followed)
         assert stats.num_followed < NUM_STEPS
     assert sum(number > 0 for number in num_followed) >= 2, num_followed
+
+
+# --- schedules that are made while training goes on ----------------------------------------------
+
+MOST_STEPS = 5000  # by then one is made, however busy the machine is
+
+
+def in_background(share: float) -> AbstractContextManager[coop.Session]:
+    budget = int(share * peak_of(Transformer))
+    return coop.budget(budget, device="cpu", small_bytes=SMALL_BYTES, background=True)
+
+
+def test_a_schedule_that_was_made_meanwhile_is_followed_bit_by_bit() -> None:
+    with in_background(0.6) as session:
+        loop = Transformer()
+        num_steps = 0
+        while session.stats().num_followed < 3 and num_steps < MOST_STEPS:
+            loop.step(num_steps)
+            num_steps += 1
+        assert session.stats().num_followed == 3
+        assert session._engine.is_valid()
+        actual = loop.outcome().cloned()
+    assert_identical(train(Transformer, num_steps).cloned(), actual)
+
+
+def test_a_budget_that_ends_does_not_wait_for_a_schedule_to_be_made() -> None:
+    """The second step is the first that one is made for."""
+    for num_steps in (2, 3):
+        with in_background(0.6):
+            actual = train(Transformer, num_steps).cloned()
+        assert_identical(train(Transformer, num_steps).cloned(), actual)
+
+
+def test_a_process_that_is_forked_while_a_schedule_is_made_ends() -> None:
+    with in_background(0.6) as session:
+        train(Transformer, 2)
+        child = os.fork()
+        if child == 0:
+            session._engine.close()
+            del session
+            gc.collect()
+            os._exit(0)
+        assert os.waitpid(child, 0) == (child, 0)
 
 
 # --- what goes wrong while a schedule is followed -----------------------------------------------

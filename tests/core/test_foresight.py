@@ -81,6 +81,22 @@ def test_a_step_that_was_seen_once_is_followed() -> None:
 
 
 @pytest.mark.debug_build
+def test_the_same_steps_have_the_same_schedules_in_every_run() -> None:
+    program = Residual()
+    for _ in range(6):
+        program.step()
+    assert run(program, 40, [])[0] == run(program, 40, [])[0]
+
+
+def test_less_is_recomputed_with_more_memory() -> None:
+    program = Residual()
+    for _ in range(6):
+        program.step()
+    extra = [run(program, mib, [])[0][-1] for mib in range(30, 72, 2)]
+    assert extra == sorted(extra, reverse=True)
+
+
+@pytest.mark.debug_build
 def test_steps_that_never_repeat_are_scheduled_once_and_not_again() -> None:
     program = Residual()
     for depth in range(DEPTH - 4, DEPTH + 4):

@@ -116,6 +116,8 @@ def repeated_trial(seed: int) -> Trial:
     rng = random.Random(f"repeated {seed}")
     program = repeated_program(rng, rng.randint(10, 60), num_rounds=8)
     options = {"policy": "coop", "paranoid": False, "small_bytes": rng.choice((0, 1024))}
+    # Not drawn, so that the seeds that found something go on finding it.
+    options["background"] = seed % 4 == 3
     return Trial(program, rng.uniform(0.5, 0.9), tuple(sorted(options.items())))
 
 

@@ -46,9 +46,8 @@ void Foresight::end_step() {
     Known* known = find_known();
     if (known == nullptr) {
       if (known_.size() == kMostKnown) {
-        const auto oldest =
-            std::min_element(known_.begin(), known_.end(),
-                             [](auto& a, auto& b) { return a->used < b->used; });
+        const auto oldest = std::min_element(known_.begin(), known_.end(),
+                                             [](auto& a, auto& b) { return a->used < b->used; });
         if (oldest->get() == made_for_) {
           making_ = nullptr;
           made_for_ = nullptr;
@@ -133,12 +132,9 @@ void Foresight::improve(Known& known) {
 
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
   const StepProgram& program = log_.program();
-  ScheduleTask task{program,
-                    find_obstacles(program, space_, journal_.step),
-                    space_.budget(),
-                    most_cost,
-                    known.preferences,
-                    most_looks};
+  ScheduleTask task{program,           find_obstacles(program, space_, journal_.step),
+                    space_.budget(),   most_cost,
+                    known.preferences, most_looks};
   made_for_ = &known;
   num_waits_ = 0;
   making_ = std::make_unique<Making>(std::move(task), in_background_);
@@ -148,9 +144,9 @@ void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
 // as then.
 void Foresight::take_made(const Known* seen) {
   if (making_ == nullptr || !making_->is_done()) return;
-  const bool fits = seen == made_for_ &&
-                    making_->task().obstacles ==
-                        find_obstacles(making_->task().program, space_, journal_.step);
+  const bool fits =
+      seen == made_for_ &&
+      making_->task().obstacles == find_obstacles(making_->task().program, space_, journal_.step);
   if (!fits && ++num_waits_ < kMostWaits) return;
   MadeSchedule made = making_->take();
   making_ = nullptr;

@@ -21,6 +21,11 @@ namespace coop {
 
 class Foresight {
  public:
+  // How much is looked at for a first schedule, and for a better one while it is followed: about
+  // 0.2 s and 3 s of one core.
+  static constexpr int64_t kFirstLooks = 20'000'000;
+  static constexpr int64_t kMoreLooks = 300'000'000;
+
   Foresight(const Config& config, Graph& graph, const Space& space, Journal& journal)
       : enabled_(config.policy.foresight),
         in_background_(config.in_background),
@@ -140,14 +145,14 @@ class Foresight {
   // A step that was seen, by the marks of its operators.
   struct Known {
     std::vector<uint64_t> marks;
-    Schedule schedule;     // empty: the policy decides
+    Schedule schedule;        // empty: the policy decides
     Preferences preferences;  // by which it was found
-    Cost online_cost = 0;  // what the policy recomputed
-    Cost step_cost = 0;    // of all operators, when the schedule was made
+    Cost online_cost = 0;     // what the policy recomputed
+    Cost step_cost = 0;       // of all operators, when the schedule was made
     int num_made = 0;
     bool is_guess = false;     // scheduled when it was seen once, and not met again yet
     bool is_improved = false;  // a better one was looked for
-    int64_t used = 0;       // the step in which it was last met
+    int64_t used = 0;          // the step in which it was last met
   };
   // Where in which schedule it is. A replay lets other threads run, which may go on to another
   // operator, schedule or step.
@@ -186,10 +191,6 @@ class Foresight {
   // How often a schedule is made anew for a step that did not go as foreseen, or whose costs became
   // known better.
   static constexpr int kMostMade = 6;
-  // How much is looked at for a first schedule, and for a better one while it is followed: about
-  // 0.2 s and 3 s of one core.
-  static constexpr int64_t kFirstLooks = 20'000'000;
-  static constexpr int64_t kMoreLooks = 300'000'000;
   // What lies in the way is the same in every step, or in every other; after so many it may be that
   // it has changed.
   static constexpr int kMostWaits = 8;

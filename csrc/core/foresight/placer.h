@@ -23,7 +23,9 @@ struct Obstacle {
 };
 
 // It is gone before the first operator.
-inline bool is_at_once(const StepProgram::Death& death) { return death.op == 0 && death.freed == 0; }
+inline bool is_at_once(const StepProgram::Death& death) {
+  return death.op == 0 && death.freed == 0;
+}
 
 // What lies in memory at the end of the step that the program is of, and for how long it will in
 // the next one.
