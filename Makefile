@@ -98,8 +98,9 @@ no-growth-distributed: export OMP_NUM_THREADS := 1
 no-growth-distributed: build  ## train four processes for 1,000 steps and see that nothing grows on any
 	COOP_DEBUG=0 $(PY) -m tests.adapter.distributed_growth
 
-test-compiled: build  ## compiled programs (aot_eager and inductor), and how far down they go
+test-compiled: build  ## compiled programs (aot_eager and inductor), random ones, torch's operators as graphs, and how far down programs go
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m pytest tests/compiled
+	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -W ignore -m tests.compiled.operators
 	COOP_DEBUG=0 OMP_NUM_THREADS=1 $(PY) -m tests.compiled
 
 test-faults: build  ## let every placement of a training step fail in turn

@@ -12,7 +12,8 @@ import functools
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
@@ -37,6 +38,9 @@ _NO_CUDA_GRAPHS = (
     "at addresses that never change (mode 'reduce-overhead' or 'max-autotune')"
 )
 _UNKNOWN = GraphCost(-1.0, 0.0)
+# In the keys of torch's caches for what is compiled to donate nothing. Inductor's cache tells
+# backward graphs that take what was saved for their own memory from others by nothing else.
+_KEEPING = "coop: nothing is donated"
 
 
 class _State(threading.local):
@@ -146,6 +150,7 @@ class RegionsPatch:
                         function.compiled_fw, name, runtime_metadata
                     )
                 function._coop_name = name
+                function._coop_keeps = _KEEPING in torch.compiler.config.cache_key_tag
                 function._backward_impl = staticmethod(
                     self._announcing(function, function._backward_impl)
                 )
@@ -175,6 +180,9 @@ class RegionsPatch:
         def backward_impl(*args: Any, **kwargs: Any) -> Any:
             outer, self._state.backward = self._state.backward, function
             try:
+                if function.compiled_bw is None and function._coop_keeps:
+                    with _keeping_what_was_saved():  # it is compiled now
+                        return method(*args, **kwargs)
                 return method(*args, **kwargs)
             finally:
                 self._state.backward = outer
@@ -199,13 +207,12 @@ class RegionsPatch:
         @functools.wraps(simplified)
         def compile_module(*args: Any, **kwargs: Any) -> Any:
             self._state.forward = _UNKNOWN
-            # The backward graph would take what was saved for its own memory: it must be as it was.
-            donates = torch._functorch.config.donated_buffer and not _C.is_thread_enabled()
+            keeping = _C.is_thread_enabled()
             for name in ("fw_compiler", "inference_compiler"):
                 if kwargs.get(name) is not None:
                     kwargs[name] = self._observed(kwargs[name])
             with (
-                torch._functorch.config.patch(donated_buffer=donates),
+                _keeping_what_was_saved() if keeping else nullcontext(),
                 self._partitions.compiling(args[0]),
             ):
                 return simplified(*args, **kwargs)
@@ -248,6 +255,19 @@ class RegionsPatch:
         step = _Step(compiled, native)
         step.begin, step.end = self._step_begins, self._step_ends
         return step
+
+
+@contextmanager
+def _keeping_what_was_saved() -> Iterator[None]:
+    """A backward graph would take what was saved for its own memory: that must be as it was."""
+    tag = torch.compiler.config.cache_key_tag
+    if _KEEPING not in tag:
+        tag += _KEEPING
+    with (
+        torch._functorch.config.patch(donated_buffer=False),
+        torch.compiler.config.patch(cache_key_tag=tag),  # type: ignore[attr-defined]
+    ):
+        yield
 
 
 def _region_of_backward(function: Any) -> Any:

@@ -100,4 +100,4 @@ def test_a_graph_may_checkpoint_inside() -> None:
         for one, other in zip(step(), expected, strict=True):
             assert torch.equal(one, other)
     names = [name for name in _C.operator_names() if "checkpoint_inside.<locals>.run" in name]
-    assert len(names) == 2
+    assert len(names) >= 2

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._ordered_set import OrderedSet
@@ -312,6 +314,30 @@ def test_what_a_graph_writes_is_found_through_views() -> None:
 
     graph = make_fx(write, tracing_mode="fake")(*(torch.randn(4, 4) for _ in range(3)))
     assert find_written(graph) == [0, 2]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])  # compiled at once; when it runs first
+def test_caches_tell_graphs_that_keep_what_was_saved_from_others(dynamic: bool) -> None:
+    """Inductor's would give us a backward graph that takes saved tensors for its own memory."""
+    tags: list[str] = []
+
+    def note(graph: Any, inputs: Any) -> Any:
+        tags.append(torch.compiler.config.cache_key_tag)
+        return make_boxed_func(graph.forward)
+
+    def run() -> list[str]:
+        torch._dynamo.reset()
+        tags.clear()
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+        backend = aot_autograd(fw_compiler=note, bw_compiler=note)
+        torch.compile(layer, backend=backend, dynamic=dynamic)(x, weight).sum().backward()
+        return tags.copy()
+
+    assert run() == ["", ""]
+    with coop.budget("64 MiB", device="cpu"):
+        forward, backward = run()
+    assert forward == backward == "coop: nothing is donated"
+    assert run() == ["", ""]
 
 
 def test_cuda_graphs_are_left_out_and_that_is_said() -> None:

@@ -299,8 +299,9 @@ py::object Region::call(const py::list& inputs) {
   if (!taken.add_all(*this, inputs)) {
     // What it uses is kept, as its addresses are asked for (coop/guards.py).
     if (!std::exchange(warned_, true)) {
-      TORCH_WARN("coop: what the compiled graph " + info_.name +
-                 " uses stays in memory: one of its inputs is no plain tensor, number or generator");
+      TORCH_WARN(
+          "coop: what the compiled graph " + info_.name +
+          " uses stays in memory: one of its inputs is no plain tensor, number or generator");
     }
     return callable_(inputs);
   }
