@@ -20,7 +20,7 @@ from coop.files import write_whole
 
 # Name and batch (None: its own).
 MODELS: dict[str, tuple[tuple[str, int | None], ...]] = {
-    "tiny": (("gpt3", 16), ("unet", 4)),
+    "tiny": (("gpt3", 4), ("unet", 2)),
     "paper": (
         ("llama_1b", None),
         ("hf_gpt2", None),

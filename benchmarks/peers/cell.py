@@ -20,7 +20,7 @@ from benchmarks.peers.ways import WAYS, CannotRun, Setup, Way
 from benchmarks.zoo.networks import NETWORKS
 
 # Steps until a schedule is followed, with some to spare; then those that count.
-WARM_UP, MEASURED = 5, 7
+WARM_UP, MEASURED = 4, 5
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
