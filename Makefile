@@ -29,7 +29,7 @@ endef
 .PHONY: help venv build build-debug test test-all test-elsewhere test-distributed test-operators \
 	test-evicted-arguments test-compiled test-faults \
 	test-simulator fuzz sanitize sanitize-torch fuzz-core no-growth no-growth-distributed \
-	lint format bench-core bench-schedule bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-gpu demo clean \
+	lint format bench-core bench-schedule bench-engine bench-optimum bench-floor bench-plan bench-zoo bench bench-quick bench-gpu demo clean \
 	tidy hooks figures coverage torch wheels docs
 
 help:  ## print the targets
@@ -217,7 +217,14 @@ bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figure
 	$(PY) -m coop bench --ratios 1.0,0.9,0.8,0.7,0.6,0.5,0.4 --min-budget --ablations --out build/cpu-tiny.json
 	$(PY) -m coop plot build/cpu-tiny.json
 
-# OUT=FOLDER takes the results and logs; CHECKS="curve limits" runs some of them.
+# Every peer at tiny size on the CPU: rows, a table, and pictures of step time against memory.
+bench-quick: export OMP_NUM_THREADS := 2
+bench-quick: build  ## all peers in one harness on two CPU cores, in minutes; pictures in build/peers
+	COOP_DEBUG=0 $(PY) -m benchmarks.peers --size tiny --out build/peers.json
+	$(PY) -m benchmarks.peers.pareto build/peers.json --out build/peers
+
+# OUT=FOLDER takes the results and logs; CHECKS="curve limits" runs some of them. CHECKS=peers runs
+# what is missing of all peers, for MINUTES (8): the same command goes on with the rest.
 bench-gpu:  ## build with CUDA, run the GPU tests and the GPU checks; installs nothing
 	benchmarks/check.sh $(CHECKS)
 

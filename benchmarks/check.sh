@@ -31,6 +31,9 @@ status=0
 for part in "$@"; do
   if [ "$part" = tests ]; then
     run_tests || status=1
+  elif [ "$part" = peers ]; then
+    python3 -m benchmarks.peers --size paper --minutes "${MINUTES:-8}" --out "$out/peers.json" || status=$?
+    python3 -m benchmarks.peers.pareto "$out/peers.json" --out "$out/peers"
   else
     python3 -m benchmarks "$part" --out "$out/cuda-$part.json" || status=1
   fi

@@ -83,7 +83,7 @@ SCRIPTS = (
         "lucidrains/x-transformers",
         ".",
         "train_enwik8.py --num_batches 2 --batch_size 2 --gradient_accumulate_every 2 "
-        "--seq_len 256 --generate_every 100 --validate_every 100 --cpu",
+        "--seq_len 256 --generate_every 100 --generate_length 8 --validate_every 100 --cpu",
         data.enwik8,
         paths=".",
     ),
@@ -120,7 +120,7 @@ SCRIPTS = (
         "pytorch/examples",
         "word_language_model",
         "main.py --data . --model Transformer --emsize 256 --nhid 512 --nlayers 4 --batch_size 32 "
-        "--bptt 128 --epochs 1 --log-interval 1",
+        "--bptt 128 --epochs 1 --lr 0.1 --log-interval 1",
         data.corpus,
     ),
     Script(
@@ -226,7 +226,7 @@ def shown(script: Script, ran: Run) -> list[str]:
     """What it printed of its losses, without times."""
     lines = re.split(r"[\r\n]+", ran.out + "\n" + ran.err)
     kept = [line for line in lines if re.search(script.shows, line) and "coop" not in line]
-    return [re.sub(_TIMES, "", line) for line in kept]
+    return [" ".join(re.sub(_TIMES, "", line).split()) for line in kept]
 
 
 # Whatever is said of time, in the ways of these scripts.
@@ -320,7 +320,8 @@ def main() -> int:
     args = parser.parse_args()
     known = json.loads(args.out.read_text()) if args.out.exists() else {}
     for script in SCRIPTS:
-        if args.only not in script.name or (not args.only and script.name in known):
+        is_done = script.name in known and known[script.name]["trained"]
+        if args.only not in script.name or (not args.only and is_done):
             continue
         outcome = try_out(script, args.checkouts.resolve())
         known[script.name] = asdict(outcome)
@@ -344,7 +345,8 @@ PAGE = """# Scripts of others, out of memory without coop
 Public training scripts that were not written for coop, as they are, on tiny data of their formats.
 Each ran three times: without a limit, to see what it takes; with {share:.0%} of that, where plain
 torch runs out; and by `coop run` **without a budget option** with the same limit. *The same* means
-that every loss it printed is the one of the run without a limit, to the last digit.
+that every loss it printed is the one of the run without a limit, to the last digit. {num} of the
+{all} scripts of the list have been run so far.
 
 The limit is `ulimit -v`, on the CPU: addresses, beside those that importing torch takes. It needs
 no privileges, and torch says itself that there is no memory left. (In a container with a limit the
@@ -384,6 +386,8 @@ def make_page(outcomes: list[Outcome]) -> str:
         commands.append(f"- {each.repository} {each.commit}: `{each.command}`")
     return PAGE.format(
         share=SHARE,
+        num=len(outcomes),
+        all=len(SCRIPTS),
         torch=torch.__version__,
         date=time.strftime("%Y-%m-%d"),
         rows="\n".join(rows),

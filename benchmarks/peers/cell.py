@@ -1,0 +1,120 @@
+"""One peer on one network, in this process: prints its row."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._functorch.config
+
+import coop
+from benchmarks import models
+from benchmarks.models import Workload
+from benchmarks.peers.ways import WAYS, CannotRun, Setup, Way
+from benchmarks.zoo.networks import NETWORKS
+
+# Steps until a schedule is followed, with some to spare; then those that count.
+WARM_UP, MEASURED = 4, 5
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def workload_named(name: str, size: str, batch: int | None) -> Workload:
+    """Of `benchmarks.models`, or of the zoo at its own size."""
+    if name in models.all_names():
+        return models.get(name, "tiny" if size == "tiny" else "paper", batch)
+    return NETWORKS[name].make()
+
+
+class Memory:
+    """What the driver gave to this process, or the kernel: the most at one time, in bytes."""
+
+    def __init__(self) -> None:
+        self._before = _resident("VmRSS")
+
+    def forget(self) -> None:
+        """What was, when things were being set up."""
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def most(self) -> int:
+        """Since then."""
+        if DEVICE == "cuda":
+            return torch.cuda.max_memory_reserved()
+        return _resident("VmHWM") - self._before
+
+
+def _resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def measure(workload: Workload, way: Way, plain_bytes: int, row: dict[str, Any]) -> None:
+    """Adds what was measured to the row."""
+    memory = Memory()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch._functorch.config.patch(way.config))
+        session = None
+        if way.share:
+            size = int(way.share * plain_bytes)
+            row["budget_bytes"] = size
+            if DEVICE == "cuda":
+                session = coop.install(size)
+            else:
+                session = stack.enter_context(coop.budget(size, device="cpu"))
+        stack.enter_context(torch.device(DEVICE))
+        model = workload.make_model(0)
+        setup = Setup(workload, model, workload.make_optimizer(model), DEVICE)
+        way.apply(setup)
+        batch = workload.make_batch(0, DEVICE)
+        seconds = []
+        for number in range(WARM_UP + MEASURED):
+            if number == WARM_UP:
+                memory.forget()
+            begin = time.perf_counter()
+            setup.optimizer.zero_grad(set_to_none=True)
+            with setup.around():
+                loss = workload.loss(model, batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+            setup.optimizer.step()
+            row["loss"] = float(loss.detach())
+            seconds.append(time.perf_counter() - begin)
+        row["memory_bytes"] = memory.most()
+        measured = seconds[WARM_UP:]
+        row["ms"] = round(1e3 * statistics.median(measured), 2)
+        row["ms_range"] = [round(1e3 * min(measured), 2), round(1e3 * max(measured), 2)]
+        if session is not None:
+            stats = session.stats()
+            row["num_evictions"], row["num_replays"] = stats.num_evictions, stats.num_replays
+
+
+def main() -> None:
+    """The last line is the row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("way", help="its label")
+    parser.add_argument("--size", choices=("tiny", "paper"), default="paper")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--plain-bytes", type=int, default=0)
+    args = parser.parse_args()
+    way = next(each for each in WAYS if each.label == args.way)
+    row: dict[str, Any] = {"model": args.model, "way": way.label, "peer": way.name}
+    row |= {"size": args.size, "batch": args.batch, "device": DEVICE, "torch": torch.__version__}
+    try:
+        measure(workload_named(args.model, args.size, args.batch), way, args.plain_bytes, row)
+    except CannotRun as reason:
+        row["why_not"] = str(reason)
+    except torch.OutOfMemoryError as error:
+        row["why_not"] = "out of memory: " + str(error).partition("\n")[0][:200]
+    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
