@@ -51,7 +51,7 @@ struct Config {
                                // recipes until there is one; 0: never. Needs a host that saves.
   bool in_background = false;  // schedules are made on a thread of their own; else at once, so that
                                // decisions are the same in every run
-  Bytes host_bytes = 0;     // of main memory, for copies of values that leave; 0: none
+  Bytes host_bytes = 0;        // of main memory, for copies of values that leave; 0: none
   LinkProfile link;
 };
 
