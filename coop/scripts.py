@@ -39,7 +39,7 @@ from coop.tracing import pretending
 __all__ = ["DEFAULT_NUM_STEPS", "Outcome", "record_script"]
 
 # The first makes gradients and the optimizer's state; the second is like all that follow.
-DEFAULT_NUM_STEPS = 3
+DEFAULT_NUM_STEPS = 2
 # An optimizer that steps so many times more often than another one: that one is not waited for.
 _MOST_AHEAD = 8
 

@@ -24,10 +24,11 @@ from coop.trace import Trace, TraceError, read_trace
 
 EPILOG = """
 A script runs without the hardware and without memory: nothing is computed, a GPU is pretended, and
-what reads a number gets 1. It is ended after three steps of its optimizers: the first makes their
-state, and if the third is as the second, it is repeated: the plan tells what a step costs once a
-schedule is followed, and from which step on. It changes no file: what it writes, removes or renames
-before that happens in a temporary folder, and is told in one line. Where an argument of the script
+what reads a number gets 1. It is ended after two steps of its optimizers: the first makes their
+state, the second is like all that follow. With --steps 3 the last one is repeated, if it is as the
+one before, and the plan tells what a step costs once a schedule is followed, and after how many. It
+changes no file: what it writes, removes or renames before that happens in a temporary folder, and
+is told in one line. Where an argument of the script
 contains {batch}, --batch-for BYTES finds the largest batch:
 coop plan --batch-for 24GiB train.py --batch-size {batch}. With --world-size 8 the script is rank 0
 of 8, with DDP or FSDP2: no launcher is needed.

@@ -49,15 +49,17 @@ def main() -> int:
     budget = rounded(0.6 * peak_bytes(lambda seed: train(3, **SHAPE)))
     samples = long_run(steps=steps, every=every, budget=budget, **SHAPE)
     print(f"budget {budget:,} bytes")
-    heads = f"{'step':>6} {'followed':>8} {'evictions':>10} {'ms a step':>9}"
-    print(heads, *(f"{name:>15}" for name in COLUMNS))
+    print(
+        f"{'step':>6} {'followed':>8} {'evictions':>10} {'ms a step':>9}",
+        *(f"{name:>15}" for name in COLUMNS),
+    )
     before = 0.0
     for sample in samples:
         sample["ms_a_step"] = (sample["cpu_seconds"] - before) / every * 1e3
         before = sample["cpu_seconds"]
         counts = (f"{sample[name]:15,.0f}" for name in COLUMNS)
         print(
-            f"{sample['step']:6.0f} {sample['num_followed']:8,.0f}",
+            f"{sample['step']:6.0f} {sample['num_followed']:8,.0f} "
             f"{sample['num_evictions']:10,.0f} {sample['ms_a_step']:9.2f}",
             *counts,
         )

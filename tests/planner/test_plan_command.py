@@ -107,7 +107,7 @@ def test_the_command_plans_a_script(coop_command: Coop, tmp_path: Path) -> None:
     ended = coop_command("plan", "--policies", "coop", "--json", str(script), "4096")
     assert (ended.returncode, ended.stderr) == (
         0,
-        f"loss 1.0\ncoop plan: {script} was ended after 3 steps of its optimizer "
+        f"loss 1.0\ncoop plan: {script} was ended after 2 steps of its optimizer "
         "(--steps says how many)\n",
     )
     assert json.loads(ended.stdout)["num_steps"] == 2

@@ -253,7 +253,7 @@ def test_no_way_of_saving_reaches_a_file(
     assert (code, "Traceback" in err) == (0, False), err
     assert snapshot(folder) == before
     assert json.loads(out)["num_steps"] == 2
-    assert "was ended after 3 steps of its optimizer (--steps says how many)\n" in err
+    assert "was ended after 2 steps of its optimizer (--steps says how many)\n" in err
 
 
 def test_what_was_not_done_is_told_in_one_line(
@@ -265,7 +265,7 @@ def test_what_was_not_done_is_told_in_one_line(
     assert err.splitlines() == [
         "coop plan: train.py changes no file: 2 files (a.pt, log.csv) not written; "
         "1 file (old) not removed",
-        "coop plan: train.py was ended after 3 steps of its optimizer (--steps says how many)",
+        "coop plan: train.py was ended after 2 steps of its optimizer (--steps says how many)",
     ]
 
 
@@ -325,7 +325,7 @@ def test_every_optimizer_makes_its_steps(
     code, out, err = in_process(*PLAN, "train.py")
     assert code == 0
     assert json.loads(out)["num_steps"] == 7  # one, and twice two and one
-    assert "was ended after 3 steps of each of its 2 optimizers" in err
+    assert "was ended after 2 steps of each of its 2 optimizers" in err
 
 
 def test_what_was_recorded_before_a_failure_is_used(
@@ -379,7 +379,7 @@ def test_out_of_budget_recommends_a_plan_that_works(
     assert command == "python -m coop plan --device cpu train.py 1024"
     planned = coop_command(*command.split()[3:])
     assert planned.returncode == 0
-    assert "was ended after 3 steps" in planned.stderr
+    assert "was ended after 2 steps" in planned.stderr
     smallest = planned.stdout.splitlines()[-1].split("below ")[1].split(":")[0]
     passed = coop_command(
         "run", "--budget", smallest.replace(" ", ""), "--device", "cpu", "train.py", "1024"

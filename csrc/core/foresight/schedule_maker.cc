@@ -194,7 +194,7 @@ std::optional<Timeline> Search::fit(Scheduler& scheduler, Bytes room) {
   for (int updates = 0; timeline.peak() > room; ++updates) {
     scheduler.update(timeline);
     if (updates == kMostUpdates || timeline.replay_cost() > kHopeless * least_) return std::nullopt;
-    if (!scheduler.fit(room)) return std::nullopt;
+    if (stop_.load(std::memory_order_relaxed) || !scheduler.fit(room)) return std::nullopt;
     num_looks_ += kLooksAMoment * timeline.num_moments();
     timeline = Timeline(program_, scheduler.needs(), reserved_);
   }
