@@ -23,6 +23,7 @@ from coop.distributed import DistributedPatch
 from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow_step
 from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
+from coop.interrupts import InterruptsPatch
 from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
@@ -48,6 +49,7 @@ class Runtime:
         self._patches: tuple[Patch, ...] = (
             self.memory,
             self.threads,
+            InterruptsPatch(),
             DistributedPatch(),
             RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
         )
