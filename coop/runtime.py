@@ -24,6 +24,7 @@ from coop.errors import OutOfBudgetError, make_out_of_budget_error, warn_of_slow
 from coop.gpus import Gpus
 from coop.guards import Memory, MemoryPatch
 from coop.higher_order import HigherOrderPatch
+from coop.interrupts import InterruptsPatch
 from coop.naming import find_names
 from coop.patches import Patch
 from coop.recording import Failure
@@ -49,6 +50,7 @@ class Runtime:
         self._patches: tuple[Patch, ...] = (
             self.memory,
             self.threads,
+            InterruptsPatch(),
             DistributedPatch(),
             HigherOrderPatch(),
             RegionsPatch(self._step_begins, self._step_ends, self._active_budget),

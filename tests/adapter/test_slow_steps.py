@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 
+import pytest
 import torch
 
 import coop
@@ -55,9 +56,10 @@ def test_a_little_recomputation_is_not_worth_a_warning() -> None:
     assert said == []
 
 
-def test_an_interrupt_is_seen_in_the_middle_of_recomputing() -> None:
+@pytest.mark.parametrize("where", ["on the main thread", "elsewhere"])
+def test_an_interrupt_is_seen_in_the_middle_of_recomputing(where: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.adapter.thrashing"],
+        [sys.executable, "-m", "tests.adapter.thrashing", where],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -65,6 +67,8 @@ def test_an_interrupt_is_seen_in_the_middle_of_recomputing() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
+    if where == "elsewhere":
+        assert process.stdout.readline() == "main thread: False\n"
     warned = process.stdout.readline()
     assert warned.startswith("warned: coop: this step has recomputed for"), warned
     process.send_signal(signal.SIGINT)

@@ -2,19 +2,16 @@
 #include "adapter/bind/bind_engine.h"
 
 #include <pybind11/stl.h>
-#include <sys/syscall.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
 
 #include <limits>
 #include <set>
 
 #include "adapter/bind/bind_core.h"
-#include "adapter/call/attend.h"
 #include "adapter/call/invocation.h"
 #include "adapter/dispatch/fallback.h"
 #include "adapter/dispatch/profiling.h"
@@ -40,8 +37,6 @@ namespace {
 // Makes the exception from (operator, replayed operator, shortage); set by Python before the first
 // engine.
 PyObject* g_make_error = nullptr;
-// Warns of (statistics, cost of a plain step, of this one's replays, device); likewise.
-PyObject* g_warn_slow = nullptr;
 
 // Of a tensor or a torch.UntypedStorage; null when a tensor has none of its own.
 c10::StorageImpl* find_storage(py::handle object) {
@@ -146,36 +141,6 @@ void throw_out_of_budget(const std::string& op, const std::string& replaying,
   throw exception;
 }
 
-namespace {
-
-class InterruptionError final : public python_error, public Interruption {};
-
-[[noreturn]] void throw_interruption() {
-  InterruptionError exception;
-  exception.persist();
-  throw exception;
-}
-
-bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
-
-}  // namespace
-
-void run_signal_handlers() {
-  if (!is_main_thread() || Py_IsInitialized() == 0) return;
-  const PythonScope python;
-  if (PyErr_CheckSignals() != 0) throw_interruption();
-}
-
-void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device) {
-  const PythonScope python;
-  try {
-    py::reinterpret_borrow<py::object>(g_warn_slow)(to_dict(stats), plain, replay, device.str());
-  } catch (py::error_already_set& error) {
-    error.restore();  // where warnings are errors
-    throw_interruption();
-  }
-}
-
 void bind_engine(py::module_& m) {
   // Kernels are called through torch's bindings; our own functions must translate too.
   py::register_exception_translator([](std::exception_ptr pointer) {
@@ -193,7 +158,6 @@ void bind_engine(py::module_& m) {
                           " is a collective, which is never replayed: the other processes would "
                           "not take part");
   });
-  m.def("set_slow_step_warning", [](py::object warn) { g_warn_slow = warn.release().ptr(); });
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("set_profiling", &set_profiling);

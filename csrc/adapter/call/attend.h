@@ -31,7 +31,7 @@ class UninterruptedScope {
 class Interruption {};
 
 // Runs the handlers of signals that have come, which may throw an Interruption. On another thread
-// than the main one it does nothing.
+// than the main one no handler runs: see Note [Interrupts of a pass].
 void run_signal_handlers();
 // Warns in Python of a step that recomputes for longer than a plain step takes.
 void warn_of_slow_step(const Stats& stats, Cost plain, Cost replay, c10::Device device);
