@@ -103,7 +103,7 @@ def program(seed: int, backend: str, pieces: Sequence[Piece] = PIECES) -> Outcom
             while len(values) > 8:
                 values.pop(draw.randrange(len(values)))
         loss = sum((v.square().mean() for v in values), torch.zeros(()))
-        if trains:
+        if loss.requires_grad:
             loss.backward()
             with torch.no_grad():
                 for weight in weights:

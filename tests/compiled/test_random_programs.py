@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._inductor.exc import InductorError
 
 import coop
 from tests.adapter.harness import AMPLE_BYTES, assert_identical, rounded, run_budgeted, try_budget
@@ -34,7 +35,10 @@ def compiled_once() -> Iterator[None]:
 def check(seed: int, backend: str, *pieces: Piece) -> int:
     """Returns how much was replayed."""
     run = functools.partial(program, seed, backend, pieces or PIECES)
-    plain = run().cloned()
+    try:
+        plain = run().cloned()
+    except InductorError as error:
+        pytest.skip(f"inductor cannot compile it, without a budget either: {error}")
     assert_identical(plain, run().cloned())
     outcome, ample = run_budgeted(lambda _: run(), AMPLE_BYTES)
     assert_identical(plain, outcome)
