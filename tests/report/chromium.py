@@ -111,9 +111,7 @@ class Page:
     def resize(self, width: int = 0, height: int = 0) -> None:
         """The page gets this size; 0: its first one."""
         size = {"width": width or self._size[0], "height": height or self._size[1]}
-        self.call(
-            "Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False
-        )
+        self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression; promises are waited for."""
