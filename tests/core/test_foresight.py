@@ -30,10 +30,11 @@ class Residual:
         )  # fmt: skip
         return self.storages
 
-    def add(self, kind: str, storage: int = 0) -> None:
-        self.trace.add(KIND[kind], storage, 0, 0)
+    def add(self, kind: str, storage: int = 0, num_bytes: int = 0) -> None:
+        self.trace.add(KIND[kind], storage, num_bytes, 0)
 
-    def step(self, depth: int = DEPTH) -> None:
+    def step(self, depth: int = DEPTH, early_root: int = 0) -> None:
+        """The next step's batch may be there before the optimizer has run."""
         stream, saved = self.operator([], 2), []
         for _ in range(depth):
             hidden = self.operator([stream], 4)
@@ -50,8 +51,12 @@ class Residual:
             self.add("free", gradient)
             gradient = following
         self.add("free", gradient)
+        if early_root:
+            self.add("root", early_root, MIB)
         self.add("step begin")
         self.add("step end")
+        if early_root:
+            self.add("free", early_root)
 
 
 def run(program: Residual, mib: int, without: list[str]) -> tuple[list[float], dict[str, float]]:
@@ -112,7 +117,8 @@ class RandomStep(Residual):
         super().__init__()
         self.seed = seed
 
-    def step(self, depth: int = DEPTH) -> None:
+    def step(self, depth: int = DEPTH, early_root: int = 0) -> None:
+        """The next step's batch may be there before the optimizer has run."""
         draw = random.Random(self.seed)
         alive, saved = [self.operator([], 2)], []
         for _ in range(3 * depth):
@@ -176,3 +182,13 @@ def test_without_the_switch_and_in_the_published_policies_nothing_is_foreseen() 
     for policy in ("coop-paper", "dtr", "dte"):
         stats = _C.simulate(program.trace, _C.Config(64 * MIB, policy))["stats"]
         assert stats["num_schedules"] == stats["num_followed"] == 0
+
+
+@pytest.mark.debug_build
+def test_what_comes_after_the_last_operator_is_no_part_of_a_step() -> None:
+    program = Residual()
+    for number in range(6):
+        program.step(early_root=1000 + number)
+    _, stats = run(program, 40, [])
+    assert stats["num_schedules"] >= 1
+    assert stats["num_followed"] >= 1

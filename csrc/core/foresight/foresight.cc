@@ -42,6 +42,7 @@ void Foresight::end_step() {
   if (!enabled_) return;
   const Cost replay_cost = journal_.stats.replay_cost - replay_cost_before_;
   const bool pressed = journal_.stats.num_evictions > evictions_before_;
+  if (logging_) log_.end();
   if (logging_ && pressed && !marks_.empty()) {
     Known* known = find_known();
     if (known == nullptr) {

@@ -17,6 +17,11 @@ void StepLog::begin() {
   allocated_ = most_allocated_ = 0;
 }
 
+void StepLog::end() {
+  program_.items.resize(first_item_);
+  values_.resize(first_item_);
+}
+
 Value* StepLog::value_of(int32_t item) const {
   const Reference& reference = values_[item];
   Value* value = graph_.value(reference.id);

@@ -20,6 +20,9 @@ class StepLog {
 
   // A new step.
   void begin();
+  // The step is over. What came after its last operator is in memory during none of them: the next
+  // step finds it there.
+  void end();
   const StepProgram& program() const { return program_; }
 
   void allocated(Value* value);
