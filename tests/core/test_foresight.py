@@ -30,8 +30,8 @@ class Residual:
         )  # fmt: skip
         return self.storages
 
-    def add(self, kind: str, storage: int = 0) -> None:
-        self.trace.add(KIND[kind], storage, 0, 0)
+    def add(self, kind: str, storage: int = 0, num_bytes: int = 0) -> None:
+        self.trace.add(KIND[kind], storage, num_bytes, 0)
 
     def step(self, depth: int = DEPTH, *, made_last: bool = False) -> None:
         stream, saved = self.operator([], 2), []
@@ -187,7 +187,7 @@ class RandomStep(Residual):
         super().__init__()
         self.seed = seed
 
-    def step(self, depth: int = DEPTH) -> None:
+    def step(self, depth: int = DEPTH, *, made_last: bool = False) -> None:
         draw = random.Random(self.seed)
         alive, saved = [self.operator([], 2)], []
         for _ in range(3 * depth):

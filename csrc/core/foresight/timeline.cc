@@ -49,8 +49,8 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   stay.takes = -1;
   COOP_DEBUG_ASSERT(info.born < program_->size());
   if (needs.empty()) {
-    stay.time = std::min(info.born, program_->size() - 1);  // it may come after the last operator
-    stay.begin = run_moments_[stay.time];
+    stay.time = info.born;
+    stay.begin = run_moments_[info.born];
     stays_.push_back(stay);
     return;
   }
