@@ -166,9 +166,7 @@ def floor(program: Program, budgets: Sequence[int]) -> list[float]:
 
     Infinite where an operator cannot run in it.
     """
-    operators = [program.operators[number] for number in program.last_step()]
-    most_bytes = max(operator.root_bytes + operator.running_bytes for operator in operators)
-    least = [0.0 if most_bytes <= budget else math.inf for budget in budgets]
+    least = [0.0 if program.least_bytes() <= budget else math.inf for budget in budgets]
     for number in largest_operators(program, NUM_LOOKS):
         choices = _Choices(program, number)
         least = [max(best, choices.least_ns(b)) for best, b in zip(least, budgets, strict=True)]

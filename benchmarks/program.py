@@ -77,6 +77,11 @@ class Program:
             v for v in self.of_last_step() if v.born < number < v.last_read and id(v) not in own
         ]
 
+    def least_bytes(self) -> int:
+        """Below which some operator of the last step cannot run, whatever is given up."""
+        operators = [self.operators[number] for number in self.last_step()]
+        return max(operator.root_bytes + operator.running_bytes for operator in operators)
+
     def needed_bytes(self) -> npt.NDArray[np.int64]:
         """By operator of the last step: all that is held when nothing that is read later goes."""
         step = self.last_step()

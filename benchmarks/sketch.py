@@ -158,7 +158,7 @@ class _Choice:
 def sketch(program: Program, budgets: Sequence[int]) -> list[float]:
     """For each budget, extra compute of the last step as a share of its compute."""
     largest_first = sorted(range(len(budgets)), key=lambda k: -budgets[k])
-    least = [0.0] * len(budgets)
+    least = [0.0 if program.least_bytes() <= budget else math.inf for budget in budgets]
     for number in largest_operators(program, NUM_LOOKS):
         choices = [_Choice(program, number, order) for order in ORDERS]
         paid = [min(choice.least_ns(budgets[k]) for choice in choices) for k in largest_first]

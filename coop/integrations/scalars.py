@@ -47,4 +47,5 @@ def log_scalars(writer: Any, session: Session | None = None) -> Callable[[], Non
 
 
 def _scalars(step: Step) -> dict[str, float]:
-    return {f"coop/{name}": float(str(value)) for name, value in step.items()}
+    numbers = {name: value for name, value in step.items() if isinstance(value, int | float)}
+    return {f"coop/{name}": float(value) for name, value in numbers.items()}

@@ -135,9 +135,10 @@ def test_a_budget_that_is_too_small_is_explained_and_reported(
     assert re.fullmatch(r"Try: \(1\) a budget of \d+, or a little more, .*;", lines[row])
     assert re.fullmatch(r"     \(2\) a smaller batch or sequence.*;", lines[row + 1])
     assert re.fullmatch(r"     \(3\) smaller operators, .*;", lines[row + 2])
-    assert re.fullmatch(r"     \(4\) fewer roots .*\.", lines[row + 3])
+    assert re.fullmatch(r"     \(4\) fewer roots .*;", lines[row + 3])
+    assert re.fullmatch(r"     \(5\) room for copies of roots .*\.", lines[row + 4])
     enough = lines[row].split()[5].rstrip(",")
-    assert lines[row + 4].startswith(f"coop run: out of budget; try --budget {enough} (")
+    assert lines[row + 5].startswith(f"coop run: out of budget; try --budget {enough} (")
     assert ran.stderr.splitlines()[-1] == f"coop: report  {tmp_path}/out.html"
     report = (tmp_path / "out.html").read_text()
     assert "The smallest budget that can pass this point: " in report

@@ -279,3 +279,17 @@ def test_traces_run_in_budgets_below_their_roots(name: str) -> None:
         assert result["fitted"]
         assert counted["num_host_saves"] > 0
         assert counted["host_peak_bytes"] <= peak
+
+
+def test_a_step_that_makes_nothing_has_no_schedule() -> None:
+    core = core_with(3, 8)
+    for root in (1, 2, 3, 4):
+        assert core.root(root, UNIT)
+    for _ in range(6):
+        for root in (1, 2, 3, 4):
+            assert core.op([root])
+        assert core.begin_step()
+        assert core.end_step()
+    counted = stats(core)
+    assert counted["num_evictions"] > 0
+    assert counted["num_schedules"] == counted["num_replays"] == 0

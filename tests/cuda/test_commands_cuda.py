@@ -110,9 +110,11 @@ def test_a_budget_larger_than_the_gpu_is_one_line(tmp_path: Path) -> None:
 def test_doctor_tries_the_gpu(tmp_path: Path) -> None:
     ran = command(tmp_path, "-m", "coop", "doctor", "--json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = {finding["name"]: finding for finding in json.loads(ran.stdout)["findings"]}
-    assert found["cuda:0"]["state"] == "ok"
-    assert found["budget, cuda"]["text"].startswith("a test run is bit-identical at ")
+    found = json.loads(ran.stdout)["findings"]
+    # Another process on the GPU, if there is one, is a warning of the same name.
+    assert "ok" in [finding["state"] for finding in found if finding["name"] == "cuda:0"]
+    (budget,) = (finding["text"] for finding in found if finding["name"] == "budget, cuda")
+    assert budget.startswith("a test run is bit-identical at ")
 
 
 def test_hugging_face_s_trainer_trains_on_the_gpu(tmp_path: Path) -> None:

@@ -262,6 +262,7 @@ Search::Outcome Search::try_out(const Preferences& preferences) {
 }  // namespace
 
 MadeSchedule make_schedule(const ScheduleTask& task, const std::atomic<bool>& stop) {
+  if (task.program.items.empty()) return {};  // nothing was made that could be given up
   return Search(task, stop).run();
 }
 

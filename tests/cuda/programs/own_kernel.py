@@ -24,12 +24,12 @@ def scaled(x: Tensor, scale: float) -> Tensor:
     return y
 
 
-def _backward(context, gradient):
-    return scaled(gradient, context.scale), None
+def _backward(ctx, gradient):
+    return scaled(gradient, ctx.scale), None
 
 
-def _setup_context(context, inputs, output):
-    context.scale = inputs[1]
+def _setup_context(ctx, inputs, output):
+    ctx.scale = inputs[1]
 
 
 scaled.register_autograd(_backward, setup_context=_setup_context)
