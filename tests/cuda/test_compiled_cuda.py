@@ -32,6 +32,4 @@ def test_kinds_of_graphs_are_the_same_bits_with_everything_evicted_after_each() 
 
 def test_what_autotuning_takes_is_the_budgets() -> None:
     """It times kernels on buffers of its own, one of which is as large as the GPU's caches."""
-    besides_mib, peak_mib = map(int, run(compiled.autotune, "2GiB").split())
-    assert besides_mib < 200  # code of kernels
-    assert 64 < peak_mib <= 2048
+    assert 64 < int(run(compiled.autotune, "2GiB")) <= 2048
