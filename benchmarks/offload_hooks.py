@@ -3,6 +3,9 @@
 As torchtune's `OffloadActivations` with streams: everything large that autograd saves is copied to
 page-locked memory by a stream of its own, and comes back by another, one ahead of the backward
 pass. The page-locked memory is kept from step to step. Parameters stay.
+
+All that a large model saves takes the link longer than a step. So a share of it can be offloaded:
+what is saved first, which is needed last, and whose copies have the most time.
 """
 
 from __future__ import annotations
@@ -54,10 +57,17 @@ class _Pool:
 
 
 class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
-    """A context for one step's forward and backward pass; enter it again for the next."""
+    """A context for one step's forward and backward pass; enter it again for the next.
 
-    def __init__(self) -> None:
+    Args:
+        share: Of the bytes that a step saves; the first step tells how many that are.
+    """
+
+    def __init__(self, share: float = 1.0) -> None:
         super().__init__(self._pack, self._unpack)
+        self._share = share
+        self._most_bytes = float("inf")
+        self._num_bytes = 0  # offloaded in this step
         self._out = torch.cuda.Stream()
         self._in = torch.cuda.Stream()
         self._pool = _Pool()
@@ -76,6 +86,9 @@ class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
         self._out.wait_stream(self._in)  # before the same memory is written again
         self._saved.clear()
         self._pool.reset()
+        if self._most_bytes == float("inf"):
+            self._most_bytes = self._share * self._num_bytes
+        self._num_bytes = 0
 
     def _let_go(self, num_left: int) -> None:
         """Who uses the memory next waits for the copy."""
@@ -84,15 +97,18 @@ class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
             torch.cuda.current_stream().wait_event(self._saved[number].copied)
 
     def _pack(self, tensor: Tensor) -> Tensor | int:
-        large = tensor.numel() * tensor.element_size() >= LEAST_BYTES
+        num_bytes = tensor.numel() * tensor.element_size()
         base = tensor if tensor._base is None else tensor._base
-        if not tensor.is_cuda or not large or isinstance(base, torch.nn.Parameter):
+        if not tensor.is_cuda or num_bytes < LEAST_BYTES or isinstance(base, torch.nn.Parameter):
             return tensor
         # Saved by several operators: copied once.
         key = (tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape, tensor.stride())
         for other, number, _ in self._leaving:
             if other == key:
                 return number
+        if self._num_bytes + num_bytes > self._most_bytes:
+            return tensor
+        self._num_bytes += num_bytes
         host = self._pool.take(tensor)
         self._out.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._out):

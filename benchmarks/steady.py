@@ -5,7 +5,7 @@
     python -m benchmarks.steady llama_1b --budget 14.5GiB
     python -m benchmarks.steady llama_1b --budget 14.5GiB --bits
     python -m benchmarks.steady llama_1b --budget 14.5GiB --host 64GiB --optimizer loop
-    python -m benchmarks.steady llama_1b --offload-hooks
+    python -m benchmarks.steady llama_1b --offload-hooks 0.5
     python -m benchmarks.steady llama_1b --compile block --budget 12GiB
     python -m benchmarks.steady llama_1b --compile whole --activation-memory-budget 0.5
     python -m benchmarks.steady llama_1b --budget 14GiB --parallel fsdp2
@@ -129,7 +129,8 @@ def train(workload: Workload, args: argparse.Namespace) -> tuple[Callable[[], Te
             "foreach": args.optimizer == "foreach",
             "fused": args.optimizer == "fused" and torch.cuda.is_available(),
         }
-    hooks = OffloadHooks() if args.offload_hooks else contextlib.nullcontext()
+    share = args.offload_hooks
+    hooks = OffloadHooks(share) if share is not None else contextlib.nullcontext()
     batch = workload.make_batch(0, DEVICE)
 
     def step() -> Tensor:
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--host", default="0", help="room for copies in main memory")
     parser.add_argument("--optimizer", choices=("fused", "foreach", "loop"), default="fused")
     parser.add_argument("--checkpoint", action="store_true")
-    parser.add_argument("--offload-hooks", action="store_true")
+    parser.add_argument("--offload-hooks", type=float, metavar="SHARE", help="of what is saved")
     parser.add_argument("--compile", choices=("block", "whole"))
     parser.add_argument("--activation-memory-budget", type=float, metavar="SHARE")
     parser.add_argument("--parallel", choices=("ddp", "fsdp2"))

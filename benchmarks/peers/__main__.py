@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -51,49 +52,80 @@ def main() -> int:
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
     rows: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
+    known = {(row["model"], row["way"]) for row in rows}
     names = args.models.split(",") if args.models else None
-    for model, batch in MODELS[args.size]:
-        if names is not None and model not in names:
-            continue
-        for way in WAYS:
-            if args.size == "tiny" and not way.is_quick:
-                continue
-            if any(row["model"] == model and row["way"] == way.label for row in rows):
-                continue
+    cells = deque(
+        Cell(model, batch, way, args.size)
+        for model, batch in MODELS[args.size]
+        for way in WAYS
+        if (names is None or model in names)
+        and (args.size != "tiny" or way.is_quick)
+        and (model, way.label) not in known
+    )
+    try:
+        while cells:
             if time.monotonic() > end:
                 print("the time of this slice is over: the same command goes on", flush=True)
                 return 3
-            rows.append(run_cell(model, batch, way, args.size, rows))
+            for cell in list(cells)[:2]:
+                cell.start()  # the next one gets ready meanwhile
+            rows.append(cells.popleft().measure(rows))
             write_whole(args.out, (json.dumps(rows, indent=1) + "\n").encode())
             print(describe(rows[-1]), flush=True)
+    finally:
+        for cell in cells:
+            cell.stop()
     return 0
 
 
-def run_cell(
-    model: str, batch: int | None, way: Way, size: str, rows: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """One row."""
-    plain = [row for row in rows if row["model"] == model and row["way"] == "plain"]
-    plain_bytes = plain[0].get("memory_bytes", 0) if plain else 0
-    row: dict[str, Any] = {"model": model, "way": way.label, "peer": way.name, "size": size}
-    if way.share and not plain_bytes:
-        return {**row, "why_not": "plain torch does not run: no share of what it takes"}
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.cell", model, way.label]
-    command += ["--size", size, "--plain-bytes", str(plain_bytes)]
-    command += [] if batch is None else ["--batch", str(batch)]
-    begin = time.monotonic()
-    try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=MOST_SECONDS[size], env=environment()
-        )
-    except subprocess.TimeoutExpired:
-        return {**row, "why_not": f"not done in {MOST_SECONDS[size]} s"}
-    lines = ran.stdout.splitlines()
-    if ran.returncode == 0 and lines:
-        row = json.loads(lines[-1])
-    else:
-        row["why_not"] = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
-    return {**row, "took_seconds": round(time.monotonic() - begin, 1)}
+class Cell:
+    """One row, and the process that measures it."""
+
+    def __init__(self, model: str, batch: int | None, way: Way, size: str) -> None:
+        self._way = way
+        self._size = size
+        self._row: dict[str, Any] = {"model": model, "way": way.label, "peer": way.name}
+        self._row["size"] = size
+        self._command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.cell", model]
+        self._command += [way.label, "--size", size]
+        self._command += [] if batch is None else ["--batch", str(batch)]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """It imports what it needs, and waits."""
+        if self._process is None:
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(
+                self._command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment()
+            )
+
+    def stop(self) -> None:
+        """It is not wanted any more."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def measure(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """The row."""
+        assert self._process is not None
+        plain = [r for r in rows if r["model"] == self._row["model"] and r["way"] == "plain"]
+        plain_bytes = plain[0].get("memory_bytes", 0) if plain else 0
+        if self._way.share and not plain_bytes:
+            self.stop()
+            return {**self._row, "why_not": "plain torch does not run: no share of what it takes"}
+        begin = time.monotonic()
+        try:
+            output, errors = self._process.communicate(f"{plain_bytes}\n", MOST_SECONDS[self._size])
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return {**self._row, "why_not": f"not done in {MOST_SECONDS[self._size]} s"}
+        lines = output.splitlines()
+        if self._process.returncode == 0 and lines:
+            row = json.loads(lines[-1])
+        else:
+            code = f"exit code {self._process.returncode}"
+            row = {**self._row, "why_not": (errors.strip().splitlines() or [code])[-1]}
+        return {**row, "took_seconds": round(time.monotonic() - begin, 1)}
 
 
 def environment() -> dict[str, str]:

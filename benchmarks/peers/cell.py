@@ -1,4 +1,8 @@
-"""One peer on one network, in this process: prints its row."""
+"""One peer on one network, in this process: prints its row.
+
+All that takes time and no GPU is done first. Then it waits for a line: what plain torch takes, in
+bytes. So the next cell can get ready while one is measured.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import argparse
 import contextlib
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -102,13 +107,16 @@ def main() -> None:
     parser.add_argument("way", help="its label")
     parser.add_argument("--size", choices=("tiny", "paper"), default="paper")
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--plain-bytes", type=int, default=0)
     args = parser.parse_args()
     way = next(each for each in WAYS if each.label == args.way)
     row: dict[str, Any] = {"model": args.model, "way": way.label, "peer": way.name}
     row |= {"size": args.size, "batch": args.batch, "device": DEVICE, "torch": torch.__version__}
+    workload = workload_named(args.model, args.size, args.batch)
+    with torch.device("meta"), contextlib.suppress(Exception):
+        workload.make_model(0)  # which imports its library
+    plain_bytes = int(sys.stdin.readline() or 0)
     try:
-        measure(workload_named(args.model, args.size, args.batch), way, args.plain_bytes, row)
+        measure(workload, way, plain_bytes, row)
     except CannotRun as reason:
         row["why_not"] = str(reason)
     except torch.OutOfMemoryError as error:

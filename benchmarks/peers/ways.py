@@ -150,14 +150,18 @@ def saved_on_the_host(setup: Setup) -> None:
     setup.around = lambda: torch.autograd.graph.save_on_cpu(pin_memory=pinned)
 
 
-def offloaded(setup: Setup) -> None:
+def offloaded(share: float) -> Callable[[Setup], None]:
     """Hooks with streams of their own, a prefetch, and pinned memory that is used again."""
-    if setup.device != "cuda":
-        raise CannotRun("there is no other memory than main memory here")
-    from benchmarks.offload_hooks import OffloadHooks
 
-    hooks = OffloadHooks()
-    setup.around = lambda: hooks
+    def apply(setup: Setup) -> None:
+        if setup.device != "cuda":
+            raise CannotRun("there is no other memory than main memory here")
+        from benchmarks.offload_hooks import OffloadHooks
+
+        hooks = OffloadHooks(share)
+        setup.around = lambda: hooks
+
+    return apply
 
 
 def optimizer_on_the_host(setup: Setup) -> None:
@@ -199,7 +203,10 @@ WAYS = (
     Way("compile, memory budget", "0.3", compiled, is_quick=False, config={_BUDGET: 0.3}),
     Way("compile, checkpoint", apply=compiled_and_checkpointed),
     Way("save_on_cpu", apply=saved_on_the_host),
-    Way("offload hooks", apply=offloaded),
+    *(
+        Way("offload hooks", f"{share:.0%}", offloaded(share), is_quick=share == 1)
+        for share in (1.0, 0.5, 0.25)
+    ),
     Way("torchao CPU-offload optimizer", apply=optimizer_on_the_host),
     Way("FSDP2 CPU offload", apply=sharded_on_the_host),
     *(
