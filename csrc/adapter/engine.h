@@ -47,7 +47,6 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   ~Engine();
 
   // --- what a user may ask. These take the lock
-  // ---------------------------------------------------
   void materialize(c10::StorageImpl* impl);
   // The same, and it stays so until take_back(): see Loans.
   void lend(c10::ArrayRef<c10::StorageImpl*> impls, Operation* operation);
@@ -79,15 +78,13 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   std::vector<std::string> close();
 
   // --- what its operators ask
-  // --------------------------------------------------------------------- A closure that an
-  // optimizer calls (LBFGS) runs with gradients on: it is not the update.
+  // A closure that an optimizer calls (LBFGS) runs with gradients on: it is not the update.
   bool is_optimizing() const;
   bool records_sources() const { return records_sources_.load(std::memory_order_relaxed); }
   // For good, as it is, resident or not; under the lock.
   void keep(Storage* storage, const char* reason);
 
   // --- its objects. Under the lock, but for what they say
-  // -------------------------------------------
   const EngineConfig& config() const { return config_; }
   Memory& memory() const { return *memory_; }
   EngineLocks& locks() { return locks_; }

@@ -40,7 +40,7 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // --- memory ---------------------------------------------------------------------------------
+  // --- memory
   // A storage with a block and no recipe yet. Evicts as the policy says; throws OutOfBudget.
   Storage* allocate(Bytes bytes, Side side);
   // Memory that is not the arena's, seen as a root: it is read by recipes and may be written.
@@ -49,7 +49,7 @@ class Core {
   // it has passed that.
   void storage_died(Storage* storage, std::unique_ptr<Fence> fence = nullptr);
 
-  // --- operators: see Operators ------------------------------------------------------------------
+  // --- operators: see Operators
   void begin(Operation& operation, Storage* const* inputs, size_t num_inputs);
   void commit(Operation& operation, Recipe* recipe, Value* const* inputs, size_t num_inputs,
               Storage* const* fresh, size_t num_fresh, Cost cost);
@@ -64,7 +64,7 @@ class Core {
   // During Recipe::replay: see Materializer.
   Storage* take_for_write(Value* value, const Recipe& recipe);
 
-  // --- what a user may ask -------------------------------------------------------------------
+  // --- what a user may ask
   void materialize(Storage* storage);
   bool evict(Storage* storage);  // false: it may not leave, or is in use
   void evict_all();              // everything that can be
@@ -84,23 +84,20 @@ class Core {
   void let_leave_by_copy(Storage* storage) { host_copies_.allow(storage->value); }
 
   // --- steps (Rule 11): see Steps and QuietSteps
-  // ----------------------------------------------------
   void begin_step() { steps_.begin(); }
   void end_step(bool boundary);
   bool is_quiet() const { return quiet_steps_.is_quiet(); }
 
   // --- the end of a budget
-  // ------------------------------------------------------------------------ Live storages whose
-  // content is evicted now, oldest first.
+  // Live storages whose content is evicted now, oldest first.
   std::vector<Storage*> evicted_storages() const;
   // There is room to bring everything back.
   void grow(Bytes bytes);
   // What is resident becomes a root that stays: nothing is evicted or replayed after this.
   void forget_recipes();
 
-  double clock() const { return journal_.clock; }
   // --- what is known
-  // ------------------------------------------------------------------------------
+  double clock() const { return journal_.clock; }
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
@@ -114,7 +111,6 @@ class Core {
   void set_origin(Origin origin) { journal_.origin = origin; }
 
   // --- for tests and measurements
-  // -----------------------------------------------------------------
   Scores& scores() { return scores_; }
   // See Faults.
   Faults faults;

@@ -109,7 +109,7 @@ void Handler::run() {
   if (!warning_.empty()) TORCH_WARN(warning_);
 }
 
-// --- 3. run --------------------------------------------------------------------------------------
+// --- 3. run
 
 void Handler::run_operator() {
   std::optional<DrawLock> draws;

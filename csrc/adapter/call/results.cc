@@ -15,7 +15,6 @@
 namespace coop {
 
 // --- 4. make a recipe
-// ------------------------------------------------------------------------------
 
 void Handler::make_recipe() {
   collect_fresh();
@@ -100,7 +99,7 @@ bool Handler::reads_what_is_gone() const {
   return false;
 }
 
-// --- 5. commit -----------------------------------------------------------------------------------
+// --- 5. commit
 
 void Handler::commit() {
   Core& core = engine_.core();

@@ -17,7 +17,7 @@ namespace coop {
 
 namespace {
 
-// --- the members of torch's Context --------------------------------------------------------------
+// --- the members of torch's Context
 
 struct Setting {
   int64_t (*get)(at::Context&);
@@ -137,7 +137,7 @@ constexpr std::array kSettings{
     setting<&C::allowFP16BF16ReductionMathSDP, &C::setAllowFP16BF16ReductionMathSDP>(),
 };
 
-// --- the others ----------------------------------------------------------------------------------
+// --- the others
 
 constexpr std::array kProducts{at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 

@@ -20,7 +20,7 @@ namespace coop {
 
 namespace {
 
-// --- one argument, by its type -------------------------------------------------------------------
+// --- one argument, by its type
 
 // Overloads for lists take any that converts, which those for other types would otherwise win.
 template <typename T>
@@ -116,7 +116,7 @@ void freeze_into(Frozen* frozen, const T& argument) {
   frozen->push_back(boxed(argument));
 }
 
-// --- the operator --------------------------------------------------------------------------------
+// --- the operator
 
 template <typename T>  // a count, or a seed, among the results
 void visit_result(const T&, Invocation::ResultVisitor) {}

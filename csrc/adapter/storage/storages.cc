@@ -52,7 +52,7 @@ Storages::Storages(Engine& engine, Memory& memory)
       base_(memory.base()),
       header_bytes_(memory.header_bytes()) {}
 
-// --- the allocator -------------------------------------------------------------------------------
+// --- the allocator
 
 c10::DataPtr Storages::allocate(Bytes bytes) {
   count_.fetch_add(1, std::memory_order_relaxed);
@@ -130,7 +130,6 @@ void Storages::drop_count() {
 }
 
 // --- which shows which
-// -----------------------------------------------------------------------------
 
 Storage* Storages::find(c10::StorageImpl* impl) const {
   const c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
@@ -221,7 +220,6 @@ void Storages::exchange(const Storage& storage, F&& f) {
 }
 
 // --- what the core decides
-// -------------------------------------------------------------------------
 
 void Storages::release(Storage& storage) {
   exchange(storage, [&](c10::StorageImpl* impl) {

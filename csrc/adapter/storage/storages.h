@@ -29,7 +29,6 @@ class Storages {
   Storages(Engine& engine, Memory& memory);
 
   // --- the allocator
-  // ------------------------------------------------------------------------------
   c10::DataPtr allocate(Bytes bytes);         // throws a BudgetExceeded
   static void delete_storage(void* context);  // a Storage
   static void delete_address(void* context);  // the address of the content, behind a header
@@ -37,9 +36,8 @@ class Storages {
   static bool delete_raw(void* address);
 
   // --- which shows which
-  // -------------------------------------------------------------------------- The storage behind a
-  // StorageImpl that this engine owns, or null. Another thread may evict or move its bytes at any
-  // time, and with them what leads from the one to the other.
+  // The storage behind a StorageImpl that this engine owns, or null. Another thread may evict or
+  // move its bytes at any time, and with them what leads from the one to the other.
   Storage* find(c10::StorageImpl* impl) const;
   // The same for what an operator is about to use.
   Storage* look_up(c10::StorageImpl* impl) const;
@@ -58,14 +56,12 @@ class Storages {
   void drop_count();
 
   // --- what the core decides
-  // ------------------------------------------------------------------------
   void release(Storage& storage);
   void restore(Storage& storage);
   void copy(Value& to, const Value& from, Bytes bytes);
   void move(Value& value, Bytes from);
 
   // --- memory
-  // ---------------------------------------------------------------------------------------
   void* address(const Value& value) const {
     return value.external != nullptr ? value.external : base_ + value.offset + header_bytes_;
   }

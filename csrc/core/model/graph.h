@@ -25,7 +25,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // --- slots ----------------------------------------------------------------------------------
+  // --- slots
   Value* new_value(Bytes bytes);
   void recycle(Value* value);
   Storage* new_storage(Bytes bytes, Value* value);
@@ -34,13 +34,13 @@ class Graph {
   size_t num_slots() const { return values_.size(); }
   int64_t last_serial() const { return last_serial_; }
 
-  // --- who has which content --------------------------------------------------------------------
+  // --- who has which content
   void attach(Value* value, Storage* storage);
   void detach(Value* value);
   // Attached again, after its storage had other content for a while.
   void attach_again(Value* value, Storage* storage);
 
-  // --- recipes ----------------------------------------------------------------------------------
+  // --- recipes
   void link(Recipe* recipe, Value* const* inputs, size_t num_inputs);
   void set_recipe(Value* value, Recipe* recipe, size_t output_index);
   // Separates a value from its recipe. Returns the recipe if that was its last output.
@@ -52,7 +52,6 @@ class Graph {
   Value* first_recomputable() const { return first_recomputable_; }
 
   // --- locks: not to be moved or evicted while an operator runs
-  // -----------------------------------
   void lock(Value* value) {
     if (value->locks++ > 0) return;
     value->lock_index = static_cast<int32_t>(locked_.size());
@@ -71,7 +70,7 @@ class Graph {
   }
   const std::vector<Value*>& locked() const { return locked_; }
 
-  // --- traversals -------------------------------------------------------------------------------
+  // --- traversals
   // A mark that no value has yet.
   int64_t new_mark() { return ++last_mark_; }
   // The values of live storages that would be recomputed from the seeds. False when they hold more

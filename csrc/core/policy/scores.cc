@@ -9,7 +9,7 @@
 
 namespace coop {
 
-// --- evicted values and their sets ---------------------------------------------------------------
+// --- evicted values and their sets
 
 // It joins a set before the next search: many are gone by then, and a set that they had held
 // together would not come apart again.
@@ -131,7 +131,7 @@ void Scores::find_adjacent(AdjacentSets& adjacent) const {
   std::fill(end, std::end(adjacent.nodes), Neighbourhoods::kNone);
 }
 
-// --- what blocks know ----------------------------------------------------------------------------
+// --- what blocks know
 
 // That it may not leave is told at once: no search must ever find it.
 void Scores::refresh(Value* value) {
@@ -277,7 +277,7 @@ Cost Scores::candidate_cost(Value* value, uint8_t stale) {
   return cheaper(value, score_cost(value));
 }
 
-// --- costs ---------------------------------------------------------------------------------------
+// --- costs
 
 Cost Scores::score_cost(Value* value) const {
   AdjacentSets& adjacent = value->adjacent;

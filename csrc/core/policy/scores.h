@@ -54,8 +54,7 @@ class Scores {
   Scores& operator=(const Scores&) = delete;
 
   // --- what the others tell it
-  // -------------------------------------------------------------------- The value has no bytes
-  // from now on, but has a way back.
+  // The value has no bytes from now on, but has a way back.
   void on_evicted(Value* value);
   // It has bytes again, or is about to be destroyed.
   void on_restored(Value* value);
@@ -82,8 +81,7 @@ class Scores {
   bool stop_protecting_backward();
 
   // --- before a search
-  // ---------------------------------------------------------------------------- Evicted values
-  // have their sets.
+  // Evicted values have their sets.
   void join_pending();
   // And barriers are known, and what the blocks of marked values cost, but not adjacent ones.
   void update_marked_blocks();
@@ -91,8 +89,7 @@ class Scores {
   void bring_up_to_date();
 
   // --- what a search asks
-  // --------------------------------------------------------------------------- As the graph says
-  // now; its block need not be up to date, but evicted values have their sets.
+  // As the graph says now; its block need not be up to date, but evicted values have their sets.
   Cost cost_of(Value* value) const;
   // Whether there is room for copies in main memory.
   bool has_copies() const { return link_.is_on(); }

@@ -40,7 +40,7 @@ class Space {
     return has(value) && value->can_leave() && value->locks == 0;
   }
 
-  // --- placing ----------------------------------------------------------------------------------
+  // --- placing
   // The end that is a side's own.
   Side end_of(Side side) const { return partition_ ? side : Side::kLeft; }
   // In free room; false when there is none.
@@ -53,7 +53,7 @@ class Space {
   // It has its block: counts it, and logs it with the bytes that were asked for.
   void hold(const Value* value, Bytes bytes, Side side);
 
-  // --- giving back ------------------------------------------------------------------------------
+  // --- giving back
   // The value is dead, or its bytes are of no use to anyone.
   void free(Value* value);
   // The same without a line in the log: it is an eviction.
@@ -64,14 +64,14 @@ class Space {
   void swap(Value* a, Value* b);
   void grow(Bytes bytes);
 
-  // --- fences -----------------------------------------------------------------------------------
+  // --- fences
   // The value, which the caller has locked, is pending until the fence is passed.
   void pend(Value* value, std::unique_ptr<Fence> fence);
   bool has_pending() const { return !pending_.empty(); }
   // Those whose fences have been passed; the caller unlocks them.
   std::vector<Value*> take_passed(bool wait);
 
-  // --- accounting -------------------------------------------------------------------------------
+  // --- accounting
   Bytes budget() const { return budget_; }
   Bytes held() const { return held_; }
   Bytes peak() const { return peak_; }
