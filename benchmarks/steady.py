@@ -42,6 +42,7 @@ import coop
 from benchmarks import models
 from benchmarks.models import Workload
 from benchmarks.offload_hooks import OffloadHooks
+from benchmarks.peers.ways import blocks_of
 from benchmarks.zoo.networks import NETWORKS
 
 # Steps after which a schedule is followed, and a few more.
@@ -75,20 +76,8 @@ def compile_model(workload: Workload, model: nn.Module, how: str) -> None:
     """As a whole, or each of its blocks, which share what is compiled."""
     # Blocks that differ in a number are compiled each; torch would give up after eight.
     torch._dynamo.config.recompile_limit = 64
-    for module in [model] if how == "whole" else workload.blocks(model) or repeated(model):
+    for module in [model] if how == "whole" else blocks_of(workload, model):
         module.compile()
-
-
-def repeated(model: nn.Module) -> list[nn.Module]:
-    """Blocks where a library's are not known: the outermost of one type in a row."""
-    found: list[nn.Module] = []
-    for child in model.children():
-        among = list(child.children())
-        if isinstance(child, nn.ModuleList | nn.Sequential) and len({type(m) for m in among}) == 1:
-            found += among
-        else:
-            found += repeated(child)
-    return found
 
 
 @contextlib.contextmanager
@@ -108,7 +97,7 @@ def make_parallel(workload: Workload, model: nn.Module, how: str) -> nn.Module:
     """As people do: gradients in buckets, or each block's parameters in shards."""
     if how == "ddp":
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
-    for block in workload.blocks(model) or repeated(model):
+    for block in blocks_of(workload, model):
         fully_shard(block)
     fully_shard(model)
     return model

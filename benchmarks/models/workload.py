@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -66,6 +66,17 @@ class Workload:
             for position, tensor in enumerate(tensors)
         )
 
+    def with_batch(self, size: int) -> Workload:
+        """The same with as many samples: its own ones again and again, or the first of them."""
+
+        def sample(generator: torch.Generator) -> Batch:
+            tensors = self.sample(generator)
+            assert all(tensor.shape[0] == self.batch_size for tensor in tensors), self.name
+            times = -(-size // self.batch_size)
+            return tuple(torch.cat([tensor] * times)[:size] for tensor in tensors)
+
+        return replace(self, batch_size=size, sample=sample)
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Forward pass and training loss, a scalar."""
         return self.objective(model, batch)
@@ -94,12 +105,12 @@ class Workload:
             checkpoint_module(block)
 
 
-def checkpoint_module(module: nn.Module) -> None:
-    """Wraps one module in `torch.utils.checkpoint`."""
+def checkpoint_module(module: nn.Module, **options: Any) -> None:
+    """Wraps one module in `torch.utils.checkpoint`, with options of that."""
     forward = module.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
 
     module.forward = checkpointed
 

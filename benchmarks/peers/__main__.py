@@ -1,5 +1,8 @@
 """Runs what is missing of all peers on all models, each in a process of its own.
 
+Without `--within`: at each model's own batch, and coop in shares of what plain torch takes. With
+it: all peers in so much memory, at each of `--batches`; `throughput.py` has the best of them.
+
 Every row is written when it is measured, and the same command goes on with what is missing: with
 `--minutes` in slices. A cell that fails is a row that says why.
 """
@@ -16,8 +19,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.ways import WAYS, Way
+from benchmarks.peers.ways import WAYS, WAYS_WITHIN, Way
 from coop.files import write_whole
+from coop.sizes import parse_bytes
 
 # Name and batch (None: its own).
 MODELS: dict[str, tuple[tuple[str, int | None], ...]] = {
@@ -47,20 +51,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=("tiny", "paper"), default="paper")
     parser.add_argument("--models", help="a,b: only these")
+    parser.add_argument("--within", type=parse_bytes, help="a size: what each may take")
+    parser.add_argument("--batches", type=sizes, default=[None], help="a,b: batches, in order")
     parser.add_argument("--minutes", type=float, default=1e9, help="of this slice")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
     rows: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
-    known = {(row["model"], row["way"]) for row in rows}
-    names = args.models.split(",") if args.models else None
+    known = {key_of(row) for row in rows}
+    names = args.models.split(",") if args.models else [name for name, _ in MODELS[args.size]]
+    batches = dict(MODELS[args.size])
     cells = deque(
-        Cell(model, batch, way, args.size)
-        for model, batch in MODELS[args.size]
-        for way in WAYS
-        if (names is None or model in names)
-        and (args.size != "tiny" or way.is_quick)
-        and (model, way.label) not in known
+        cell
+        for name in names
+        for way in (WAYS if args.within is None else WAYS_WITHIN)
+        for batch in args.batches
+        for cell in [Cell(name, batch or batches.get(name), way, args.size, args.within)]
+        if (args.size != "tiny" or way.is_quick) and key_of(cell.row) not in known
     )
     try:
         while cells:
@@ -81,11 +88,14 @@ def main() -> int:
 class Cell:
     """One row, and the process that measures it."""
 
-    def __init__(self, model: str, batch: int | None, way: Way, size: str) -> None:
+    def __init__(
+        self, model: str, batch: int | None, way: Way, size: str, within: int | None
+    ) -> None:
         self._way = way
         self._size = size
-        self._row: dict[str, Any] = {"model": model, "way": way.label, "peer": way.name}
-        self._row["size"] = size
+        self._within = within
+        self.row: dict[str, Any] = {"model": model, "way": way.label, "peer": way.name}
+        self.row |= {"size": size, "within_bytes": within, "asked_batch": batch}
         self._command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.cell", model]
         self._command += [way.label, "--size", size]
         self._command += [] if batch is None else ["--batch", str(batch)]
@@ -108,23 +118,24 @@ class Cell:
     def measure(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The row."""
         assert self._process is not None
-        plain = [r for r in rows if r["model"] == self._row["model"] and r["way"] == "plain"]
-        plain_bytes = plain[0].get("memory_bytes", 0) if plain else 0
-        if self._way.share and not plain_bytes:
+        plain = [r for r in rows if r["model"] == self.row["model"] and r["way"] == "plain"]
+        whole = self._within or (plain[0].get("memory_bytes", 0) if plain else 0)
+        if self._way.share and not whole:
             self.stop()
-            return {**self._row, "why_not": "plain torch does not run: no share of what it takes"}
+            return {**self.row, "why_not": "plain torch does not run: no share of what it takes"}
         begin = time.monotonic()
+        line = f"{whole} {self._within or 0}\n"
         try:
-            output, errors = self._process.communicate(f"{plain_bytes}\n", MOST_SECONDS[self._size])
+            output, errors = self._process.communicate(line, MOST_SECONDS[self._size])
         except subprocess.TimeoutExpired:
             self.stop()
-            return {**self._row, "why_not": f"not done in {MOST_SECONDS[self._size]} s"}
+            return {**self.row, "why_not": f"not done in {MOST_SECONDS[self._size]} s"}
         lines = output.splitlines()
         if self._process.returncode == 0 and lines:
-            row = json.loads(lines[-1])
+            row = {**self.row, **json.loads(lines[-1])}
         else:
             code = f"exit code {self._process.returncode}"
-            row = {**self._row, "why_not": (errors.strip().splitlines() or [code])[-1]}
+            row = {**self.row, "why_not": (errors.strip().splitlines() or [code])[-1]}
         return {**row, "took_seconds": round(time.monotonic() - begin, 1)}
 
 
@@ -133,9 +144,21 @@ def environment() -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "COOP_QUIET": "1"}
 
 
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a cell's row from all others."""
+    return row["model"], row["way"], row["within_bytes"], row["asked_batch"]
+
+
+def sizes(text: str) -> list[int]:
+    """Of `--batches`."""
+    return [int(part) for part in text.split(",")]
+
+
 def describe(row: dict[str, Any]) -> str:
     """A line for people."""
     name = f"{row['model']:12} {row['way']:30}"
+    if row["within_bytes"] is not None:
+        name += f" batch {row['asked_batch']:4}"
     if "why_not" in row:
         return f"{name} {row['why_not'][:90]}"
     return f"{name} {row['ms']:9.1f} ms {row['memory_bytes'] / 2**20:9.0f} MiB"

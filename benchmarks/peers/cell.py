@@ -1,7 +1,8 @@
 """One peer on one network, in this process: prints its row.
 
-All that takes time and no GPU is done first. Then it waits for a line: what plain torch takes, in
-bytes. So the next cell can get ready while one is measured.
+All that takes time and no GPU is done first. Then it waits for a line of two numbers: the bytes
+that shares are of, and the bytes that torch may take (0: no limit). So the next cell can get ready
+while one is measured.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import statistics
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import torch._functorch.config
 import coop
 from benchmarks import models
 from benchmarks.models import Workload
-from benchmarks.peers.ways import WAYS, CannotRun, Setup, Way
+from benchmarks.peers.ways import WAYS, WAYS_WITHIN, CannotRun, Setup, Way
 from benchmarks.zoo.networks import NETWORKS
 
 # Steps until a schedule is followed, with some to spare; then those that count.
@@ -33,7 +35,8 @@ def workload_named(name: str, size: str, batch: int | None) -> Workload:
     """Of `benchmarks.models`, or of the zoo at its own size."""
     if name in models.all_names():
         return models.get(name, "tiny" if size == "tiny" else "paper", batch)
-    return NETWORKS[name].make()
+    workload = NETWORKS[name].make()
+    return workload if batch is None else workload.with_batch(batch)
 
 
 class Memory:
@@ -61,14 +64,21 @@ def _resident(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def measure(workload: Workload, way: Way, plain_bytes: int, row: dict[str, Any]) -> None:
+def limit(num_bytes: int) -> None:
+    """torch's allocator takes no more from the driver. On a CPU nothing holds it."""
+    if DEVICE == "cuda":
+        all_bytes = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, num_bytes / all_bytes))
+
+
+def measure(workload: Workload, way: Way, whole_bytes: int, row: dict[str, Any]) -> None:
     """Adds what was measured to the row."""
     memory = Memory()
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._functorch.config.patch(way.config))
         session = None
         if way.share:
-            size = int(way.share * plain_bytes)
+            size = int(way.share * whole_bytes)
             row["budget_bytes"] = size
             if DEVICE == "cuda":
                 session = coop.install(size)
@@ -108,19 +118,26 @@ def main() -> None:
     parser.add_argument("--size", choices=("tiny", "paper"), default="paper")
     parser.add_argument("--batch", type=int)
     args = parser.parse_args()
-    way = next(each for each in WAYS if each.label == args.way)
+    way = next(each for each in (*WAYS, *WAYS_WITHIN) if each.label == args.way)
     row: dict[str, Any] = {"model": args.model, "way": way.label, "peer": way.name}
-    row |= {"size": args.size, "batch": args.batch, "device": DEVICE, "torch": torch.__version__}
+    row |= {"size": args.size, "device": DEVICE, "torch": torch.__version__}
     workload = workload_named(args.model, args.size, args.batch)
     with torch.device("meta"), contextlib.suppress(Exception):
         workload.make_model(0)  # which imports its library
-    plain_bytes = int(sys.stdin.readline() or 0)
+    row["batch_size"] = workload.batch_size
+    whole_bytes, limit_bytes = (int(number) for number in sys.stdin.readline().split())
     try:
-        measure(workload, way, plain_bytes, row)
+        if limit_bytes and not way.share:
+            limit(limit_bytes)
+        measure(workload, way, whole_bytes, row)
+        if limit_bytes and row["memory_bytes"] > limit_bytes:
+            row["why_not"] = f"takes {row['memory_bytes'] / 2**20:.0f} MiB"
     except CannotRun as reason:
         row["why_not"] = str(reason)
-    except torch.OutOfMemoryError as error:
-        row["why_not"] = "out of memory: " + str(error).partition("\n")[0][:200]
+    except Exception as error:  # of a library: the row says what
+        traceback.print_exc()
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        row["why_not"] = f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"
     print(json.dumps(row), flush=True)
 
 

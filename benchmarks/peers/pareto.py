@@ -9,8 +9,11 @@ people who do not see all colours can tell apart; every peer also has a mark of 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ STYLES = {
 }
 THEMES = {"light": ("#ffffff", "#1d2433", "#d8dde6"), "dark": ("#14171f", "#e4e8f0", "#343b49")}
 GIB, MIB = 2**30, 2**20
+Pictures = tuple[bytes, bytes]  # SVG and PNG
 
 
 def front(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -44,28 +48,60 @@ def front(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return best
 
 
-def draw(model: str, rows: list[dict[str, Any]], theme: str) -> tuple[bytes, bytes]:
-    """SVG and PNG."""
+@contextlib.contextmanager
+def pages(theme: str, size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[], Pictures]]]:
+    """Axes in the colours of a theme, and what saves them."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     page, ink, line = THEMES[theme]
-    unit, name = (GIB, "GiB") if max(r["memory_bytes"] for r in rows) > 2 * GIB else (MIB, "MiB")
     settings = {
         "svg.hashsalt": "coop", "text.color": ink, "axes.labelcolor": ink, "axes.edgecolor": line,
         "xtick.color": ink, "ytick.color": ink, "axes.facecolor": page, "legend.facecolor": page,
         "legend.edgecolor": line, "font.size": 11,
     }  # fmt: skip
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(9, 5.4), facecolor=page, layout="constrained")
+        figure = Figure(figsize=size, facecolor=page, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         axes.grid(color=line, linewidth=0.6)
         axes.set_axisbelow(True)
+
+        def save() -> Pictures:
+            pictures = []
+            for kind, extra in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 110})):
+                content = io.BytesIO()
+                figure.savefig(content, format=kind, facecolor=page, **extra)
+                pictures.append(content.getvalue())
+            return pictures[0], pictures[1]
+
+        yield axes, save
+
+
+def write_pictures(folder: Path, name: str, draw: Callable[[str], Pictures]) -> None:
+    """In both themes; prints where."""
+    for theme in THEMES:
+        svg, png = draw(theme)
+        write_whole(folder / f"{name}-{theme}.svg", svg)
+        write_whole(folder / f"{name}-{theme}.png", png)
+        print(folder / f"{name}-{theme}.svg")
+
+
+def draw(model: str, rows: list[dict[str, Any]], theme: str) -> Pictures:
+    """SVG and PNG."""
+    unit, name = (GIB, "GiB") if max(r["memory_bytes"] for r in rows) > 2 * GIB else (MIB, "MiB")
+    with pages(theme, (9, 5.4)) as (axes, save):
         best = front(rows)
         across = [row["memory_bytes"] / unit for row in best]
-        axes.step(across, [row["ms"] for row in best], where="post", color=ink, lw=1, alpha=0.5)
+        axes.step(
+            across,
+            [row["ms"] for row in best],
+            where="post",
+            color=THEMES[theme][1],
+            lw=1,
+            alpha=0.5,
+        )
         for peer, (mark, light, dark) in STYLES.items():
             own = sorted(
                 (row for row in rows if row["peer"] == peer), key=lambda row: row["memory_bytes"]
@@ -85,13 +121,8 @@ def draw(model: str, rows: list[dict[str, Any]], theme: str) -> tuple[bytes, byt
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.set_title(f"{model}: below and to the left is better; the thin line is the front")
-        figure.legend(loc="outside right upper", frameon=False)
-        pictures = []
-        for kind, extra in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 110})):
-            content = io.BytesIO()
-            figure.savefig(content, format=kind, facecolor=page, **extra)
-            pictures.append(content.getvalue())
-    return pictures[0], pictures[1]
+        axes.figure.legend(loc="outside right upper", frameon=False)
+        return save()
 
 
 def is_gpu(rows: list[dict[str, Any]]) -> bool:
@@ -131,11 +162,7 @@ def main() -> None:
         measured = [row for row in rows if row["model"] == model and "ms" in row]
         if not measured:
             continue
-        for theme in THEMES:
-            svg, png = draw(model, measured, theme)
-            write_whole(args.out / f"{model}-{theme}.svg", svg)
-            write_whole(args.out / f"{model}-{theme}.png", png)
-            print(args.out / f"{model}-{theme}.svg")
+        write_pictures(args.out, model, partial(draw, model, measured))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from benchmarks.models import Workload
+from benchmarks.models.workload import checkpoint_module
 
-__all__ = ["WAYS", "CannotRun", "Setup", "Way"]
+__all__ = ["WAYS", "WAYS_WITHIN", "CannotRun", "Setup", "Way"]
 
 
 class CannotRun(Exception):
@@ -43,7 +40,7 @@ class Way:
     name: str  # of the peer, as in the legend
     setting: str = ""
     apply: Callable[[Setup], None] = lambda setup: None
-    share: float = 0.0  # of what plain takes: the budget of coop; 0: no budget
+    share: float = 0.0  # of what plain takes, or of a limit: the budget of coop; 0: no budget
     is_quick: bool = True  # also at tiny size on a CPU
     config: dict[str, Any] = field(default_factory=dict)  # of torch._functorch.config
 
@@ -107,16 +104,7 @@ def selectively(setup: Setup) -> None:
         return create_selective_checkpoint_contexts(policy)
 
     for block in blocks_of(setup.workload, setup.model):
-        _checkpoint(block, contexts)
-
-
-def _checkpoint(module: nn.Module, contexts: Callable[[], tuple[Any, Any]]) -> None:
-    forward = module.forward
-
-    def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
-
-    module.forward = checkpointed
+        checkpoint_module(block, context_fn=contexts)
 
 
 # --- compiled -------------------------------------------------------------------------------------
@@ -133,12 +121,8 @@ def compiled_and_checkpointed(setup: Setup) -> None:
     """The strongest by hand: every block compiled, and recomputed as a whole."""
     torch._dynamo.config.recompile_limit = 64
     for block in blocks_of(setup.workload, setup.model):
-        _checkpoint(block, _no_contexts)
+        checkpoint_module(block)
         block.compile()
-
-
-def _no_contexts() -> tuple[Any, Any]:
-    return contextlib.nullcontext(), contextlib.nullcontext()
 
 
 # --- elsewhere ------------------------------------------------------------------------------------
@@ -217,4 +201,11 @@ WAYS = (
         Way("coop, compiled", f"{share:.0%}", compiled, share=share, is_quick=share == 0.6)
         for share in (0.8, 0.6, 0.45)
     ),
+)
+
+# Each with all of the memory that there is, and the batch that suits it best.
+WAYS_WITHIN = (
+    *(way for way in WAYS if not way.share),
+    Way("coop", share=1.0),
+    Way("coop, compiled", apply=compiled, share=1.0),
 )

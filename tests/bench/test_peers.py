@@ -11,6 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.models.workload import Workload
 from benchmarks.peers.pareto import STYLES, draw, front, table
+from benchmarks.peers.throughput import best
+from benchmarks.peers.throughput import table as throughput_table
 from benchmarks.peers.ways import WAYS, Setup, Way, by_block, selectively
 
 WIDTH, ROWS, BLOCKS = 16, 8, 3
@@ -97,3 +99,24 @@ def test_a_picture_is_drawn_twice_the_same_and_the_table_says_why_one_did_not_ru
     text = table([*rows, missing])
     assert "| m | coop | 12.0 | 50 | +20% |" in text
     assert "| m | offload hooks | no GPU | | |" in text
+
+
+def test_the_best_batch_of_each_way_and_why_one_never_fitted() -> None:
+    def within(way: str, batch: int, ms: float | None) -> dict[str, object]:
+        found = {"model": "m", "way": way, "peer": way, "within_bytes": 2**30, "batch_size": batch}
+        return {**found, "ms": ms} if ms else {**found, "why_not": "out of memory"}
+
+    rows = [within("plain", 2, 10), within("plain", 4, None), within("coop", 2, 11)]
+    rows += [within("coop", 4, 18), within("compile", 2, None)]
+    assert [(r["way"], r["batch_size"]) for r in best(rows)] == [("coop", 4), ("plain", 2)]
+    text = throughput_table(rows)
+    assert "| m | 1 GiB | coop | 222.22 | 4 |" in text
+    assert "| m | 1 GiB | compile | out of memory | |" in text
+    assert text.count("plain") == 1
+
+
+def test_another_batch_begins_with_the_same_samples() -> None:
+    (own,) = WORKLOAD.make_batch(0)
+    for size in (3, ROWS, 2 * ROWS + 1):
+        (other,) = WORKLOAD.with_batch(size).make_batch(0)
+        assert torch.equal(other, own.repeat(3, 1)[:size])
