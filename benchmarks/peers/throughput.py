@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.pareto import GIB, STYLES, Pictures, pages, write_pictures
+from benchmarks.peers.pareto import STYLES, Pictures, pages, write_pictures
 from coop.files import write_whole
+from coop.sizes import format_bytes
 
 
 def per_second(row: dict[str, Any]) -> float:
@@ -41,7 +42,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for (model, within), group in groups(rows).items():
-        name = f"| {model} | {within / GIB:.3g} GiB |"
+        name = f"| {model} | {format_bytes(within)} |"
         ranked = best(group)
         lines += [
             f"{name} {row['way']} | {per_second(row):.2f} | {row['batch_size']} |" for row in ranked
@@ -72,7 +73,7 @@ def draw(model: str, within: int, rows: list[dict[str, Any]], theme: str) -> Pic
         axes.bar_label(bars, [f"{per_second(row):.1f}" for row in ranked], padding=4)
         axes.margins(x=0.1)
         axes.set_xlabel("samples a second, each at its best batch")
-        axes.set_title(f"{model} in {within / GIB:.3g} GiB")
+        axes.set_title(f"{model} in {format_bytes(within)}")
         return save()
 
 
@@ -89,7 +90,7 @@ def main() -> None:
     write_whole(args.out / "throughput.md", table(rows).encode())
     for (model, within), group in groups(rows).items():
         if best(group):
-            name = f"{model}-{within / GIB:.3g}GiB"
+            name = f"{model}-{format_bytes(within)}".replace(" ", "-")
             write_pictures(args.out, name, partial(draw, model, within, group))
 
 

@@ -110,8 +110,8 @@ def test_the_best_batch_of_each_way_and_why_one_never_fitted() -> None:
     rows += [within("coop", 4, 18), within("compile", 2, None)]
     assert [(r["way"], r["batch_size"]) for r in best(rows)] == [("coop", 4), ("plain", 2)]
     text = throughput_table(rows)
-    assert "| m | 1 GiB | coop | 222.22 | 4 |" in text
-    assert "| m | 1 GiB | compile | out of memory | |" in text
+    assert "| m | 1.00 GiB | coop | 222.22 | 4 |" in text
+    assert "| m | 1.00 GiB | compile | out of memory | |" in text
     assert text.count("plain") == 1
 
 
