@@ -7,30 +7,17 @@ import pytest
 
 from benchmarks.floor import floor
 from benchmarks.optimum import chain, optimum, random_graph, recurrent, residual, ushape
-from benchmarks.program import Program, read_program
+from benchmarks.program import read_program
 from coop.planner import smallest_budget
 from coop.simulate import peak_without_limit
 from coop.trace import TraceWriter, read_trace
 
-UNIT = 6400  # bytes
-
-
-def program(path: Path) -> Program:
-    """Expensive and cheap values that are read again, and a dead one in between."""
-    with TraceWriter(path) as writer:
-        writer.operator("expensive", 100, outputs=[(1, UNIT)])
-        writer.operator("dead", 20, outputs=[(2, UNIT // 2)])
-        writer.operator("cheap", 10, inputs=[2], outputs=[(3, UNIT)])
-        writer.free(2)
-        writer.operator("large", 1, outputs=[(4, 10 * UNIT)])
-        writer.free(4)
-        writer.operator("reads", 69, inputs=[1, 3])
-    return read_program(path)
+from .small_program import UNIT, program
 
 
 def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
     everything, nothing, none = floor(
-        program(tmp_path / "trace.jsonl"), [12 * UNIT, 10 * UNIT, 10 * UNIT - 64]
+        program(tmp_path / "trace.jsonl", UNIT // 2), [12 * UNIT, 10 * UNIT, 10 * UNIT - 64]
     )
     assert everything == 0
     # What is dead is recomputed with what was made from it.
@@ -40,7 +27,7 @@ def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
 
 def test_a_dead_value_may_be_kept(tmp_path: Path) -> None:
     (one_and_a_half, three_quarters, one) = floor(
-        program(tmp_path / "trace.jsonl"), [23 * UNIT // 2, 47 * UNIT // 4, 11 * UNIT]
+        program(tmp_path / "trace.jsonl", UNIT // 2), [23 * UNIT // 2, 47 * UNIT // 4, 11 * UNIT]
     )
     # The dead one takes half of the bytes of the cheap one.
     assert one_and_a_half == pytest.approx(10 / 200)
