@@ -138,7 +138,9 @@ class Choices:
         free_bytes = free_beside(choice)
         least_gain = LEAST_GAIN * (choice.most_saved_bytes - choice.saved_bytes)
         gains = [larger - choice.saved_bytes for larger in choice.larger_bytes]
-        if choice.taken_bytes > choice.budget_bytes or any(least_gain < gain <= free_bytes for gain in gains):
+        if choice.taken_bytes > choice.budget_bytes or any(
+            least_gain < gain <= free_bytes for gain in gains
+        ):
             self._measured[code] = choice
             torch._C._dynamo.eval_frame.reset_code(code)
 
@@ -165,4 +167,5 @@ def find_compiled_code() -> CodeType | None:
 def _fixed_bytes(engine: _C.Engine) -> int:
     """What cannot leave now."""
     found = engine.shortage(0)
-    return sum(found[f"{kind}_bytes"] for kind in ("root", "kept", "locked", "temporary"))
+    fixed = (found["root_bytes"], found["kept_bytes"])
+    return sum(fixed) + found["locked_bytes"] + found["temporary_bytes"]

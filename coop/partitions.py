@@ -2,7 +2,7 @@
 
 A graph's backward needs everything that was saved at once, so there is nothing to evict. Where that
 and what is beside it may be more than the budget, AOTAutograd's partitioner is asked for less, with
-the shares that `activation_memory_budget` stands for. After the first step it is known how much fits
+the shares that `activation_memory_budget` stands for. The first steps show how much fits
 (partition_choices.py). Nothing that surely fits is changed.
 """
 
@@ -108,7 +108,8 @@ class Partitions:
             else:
                 # Gradients are as large as what they are of; the rest is for what the graphs make.
                 room = budget_bytes - needed(()) - NUM_TEMPORARIES * largest
-            share, best, larger = 1.0, saved, []
+            share, best = 1.0, saved
+            larger: list[list[Any]] = []
             if needed(saved) > room:
                 found = before and _largest_that_fits(with_share, fits)
                 if found:

@@ -256,6 +256,26 @@ def test_an_error_inside_a_graph_is_the_programs() -> None:
         assert x.sum().isfinite()
 
 
+def test_a_replay_that_fails_on_leaving_lets_its_tensors_go() -> None:
+    """Its error holds the frames that it came through."""
+    fails = []
+
+    def fail_again(args: list[Tensor]) -> list[Tensor]:
+        made = args[0] + 1
+        if fails:
+            raise ZeroDivisionError("the second time")
+        return [made]
+
+    def run() -> None:
+        with coop.budget("64 MiB", device="cpu", quiet_after=None):
+            (y,) = region(fail_again).call([torch.randn(ROWS, WIDTH) * 2])
+            assert coop.evict(y)
+            fails.append(True)
+
+    with pytest.raises(coop.LostTensorError, match="the second time"):
+        run()
+
+
 def test_a_compiled_optimizer_is_one_graph_that_ends_a_step() -> None:
     with coop.budget("64 MiB", device="cpu") as session:
         model = nn.Linear(WIDTH, WIDTH)
