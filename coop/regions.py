@@ -33,10 +33,12 @@ _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 _BACKENDS = "torch._dynamo.backends.common"
 _PARTITIONERS = "torch._functorch.partitioners"
 _COMPILED = "torch._inductor.output_code"
+_CUDA_GRAPHS = "torch._dynamo.backends.cudagraphs"
 
 _NO_CUDA_GRAPHS = (
     "coop: compiled without CUDA graphs inside of the budget: they would have memory of their own, "
-    "at addresses that never change (mode 'reduce-overhead' or 'max-autotune')"
+    "at addresses that never change (mode 'reduce-overhead' or 'max-autotune', and the backend "
+    "'cudagraphs')"
 )
 _UNKNOWN = GraphCost(-1.0, 0.0)
 # In the keys of torch's caches for what is compiled to donate nothing. Inductor's cache tells
@@ -110,6 +112,7 @@ class RegionsPatch:
         self._hooks.when_imported(_BACKENDS, self._replace_backends)
         self._hooks.when_imported(_COMPILED, self._replace_compiled)
         self._hooks.when_imported(_PARTITIONERS, self._replace_partitioners)
+        self._hooks.when_imported(_CUDA_GRAPHS, self._replace_cuda_graphs)
 
     def leave(self) -> None:
         """The budget ends. Graphs that are compiled now may be run in the next one."""
@@ -137,6 +140,9 @@ class RegionsPatch:
 
     def _replace_compiled(self, module: ModuleType) -> None:
         Patches().replace(module.CompiledFxGraph, "post_compile", _without_cuda_graphs)
+
+    def _replace_cuda_graphs(self, module: ModuleType) -> None:
+        Patches().replace(module, "check_for_skip", _skipping)
 
     def _replace_partitioners(self, module: ModuleType) -> None:
         Patches().replace(module, "choose_saved_values_set", self._partitions.choosing)
@@ -345,6 +351,20 @@ def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(graph, example_inputs, constants, graph_kwargs)
 
     return post_compile
+
+
+def _skipping(check: Callable[..., str | None]) -> Callable[..., str | None]:
+    """`check_for_skip` of the backend "cudagraphs": why it runs a graph as it is."""
+
+    @functools.wraps(check)
+    def check_for_skip(*args: Any, **kwargs: Any) -> str | None:
+        reason = check(*args, **kwargs)
+        if reason is None and _C.is_thread_enabled():
+            warnings.warn(_NO_CUDA_GRAPHS, stacklevel=2)
+            reason = _NO_CUDA_GRAPHS
+        return reason
+
+    return check_for_skip
 
 
 class _Hooks(MetaPathFinder):

@@ -22,7 +22,7 @@ from torch.utils._ordered_set import OrderedSet
 import coop
 from coop._native import _C
 from coop.graph_costs import count_cost, find_written
-from coop.regions import _without_cuda_graphs
+from coop.regions import _skipping, _without_cuda_graphs
 
 pytestmark = pytest.mark.debug_build
 
@@ -375,3 +375,20 @@ def test_cuda_graphs_are_left_out_and_that_is_said() -> None:
         post_compile(graph, [], None, {"cudagraphs": BoxedBool(False)})
     post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
     assert seen == [False, False, True]
+
+
+def test_the_backend_of_cuda_graphs_runs_without_them_and_that_is_said() -> None:
+    """It leaves out by itself what lies in main memory."""
+    step = torch.compile(layer, backend="cudagraphs")
+    x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+    check = _skipping(lambda graph, num_fixed: None)
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        y = step(x, weight)
+        assert coop.evict(y)
+        assert torch.equal(y, layer(x, weight))
+        with pytest.warns(UserWarning, match="without CUDA graphs"):
+            assert "at addresses that never change" in (check(None, 0) or "")
+    from torch._dynamo.backends import cudagraphs
+
+    assert cudagraphs.check_for_skip.__wrapped__ is not None
+    assert check(None, 0) is None
