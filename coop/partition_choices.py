@@ -19,7 +19,7 @@ import torch
 
 from coop._native import _C
 
-__all__ = ["Choice", "Choices", "find_compiled_code"]
+__all__ = ["Choice", "Choices", "find_compiled_code", "name_compiled_function"]
 
 # Of what the choice gives up: less than this is not worth compiling again.
 LEAST_GAIN = 0.1
@@ -155,11 +155,31 @@ def free_beside(choice: Choice) -> int:
 
 def find_compiled_code() -> CodeType | None:
     """Of the function that dynamo compiles on this thread."""
+    found = _find_compilation()
+    return None if found is None else found["code"]
+
+
+def name_compiled_function() -> str:
+    """The function that dynamo compiles on this thread; of a module of torch's own, the module."""
+    found = _find_compilation()
+    if found is None:
+        return "graph"
+    code = found["code"]
+    if code.co_filename == torch._dynamo.external_utils.__file__ and found["closure"]:
+        wrapped = found["closure"][0].cell_contents
+        if isinstance(wrapped, torch.nn.Module):
+            return f"{type(wrapped).__name__}.forward"
+    # Python 3.10 knows no qualified names.
+    name: str = getattr(code, "co_qualname", code.co_name)
+    return name
+
+
+def _find_compilation() -> dict[str, Any] | None:
+    """What dynamo knows of it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_compile" and "code" in frame.f_locals:
-            code: CodeType = frame.f_locals["code"]
-            return code
+            return frame.f_locals
         frame = frame.f_back
     return None
 

@@ -23,7 +23,7 @@ import torch
 
 from coop._native import _C
 from coop.graph_costs import GraphCost, count_cost, find_written
-from coop.partition_choices import find_compiled_code
+from coop.partition_choices import name_compiled_function
 from coop.partitions import Partitions
 from coop.patches import Patches
 
@@ -330,11 +330,8 @@ def _boxed(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
 
 def _name_of(aot_config: Any) -> str:
     """A graph's, for reports: the function that is compiled, and which of its graphs it is."""
-    code = find_compiled_code()
     compile_id = torch._guards.CompileContext.current_compile_id()
-    # Python 3.10 knows no qualified names.
-    function = getattr(code, "co_qualname", getattr(code, "co_name", "graph"))
-    return f"{function}[{compile_id or aot_config.aot_id}]"
+    return f"{name_compiled_function()}[{compile_id or aot_config.aot_id}]"
 
 
 def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -77,6 +77,14 @@ def test_a_trace_names_graphs_with_what_is_inside_and_where_they_were_called(
     assert "test_regions.py" in entry["source"]
 
 
+def test_a_module_of_torchs_own_gives_its_graphs_its_name() -> None:
+    model = torch.compile(nn.Sequential(nn.Linear(WIDTH, 8), nn.ReLU()), backend="aot_eager")
+    with coop.budget("64 MiB", device="cpu"):
+        model(torch.randn(ROWS, WIDTH)).sum().backward()
+    names = {name.rpartition("[")[0] for name in _C.operator_names()}
+    assert "compiled::Sequential.forward" in names
+
+
 def test_all_results_of_a_graph_come_back_by_one_replay() -> None:
     def three(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x + 1, x * 2, torch.rand_like(x)
