@@ -47,13 +47,14 @@ class Runtime:
         self.gpus = Gpus()
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
+        self.regions = RegionsPatch(self._step_begins, self._step_ends, self._active_engine)
         self._patches: tuple[Patch, ...] = (
             self.memory,
             self.threads,
             InterruptsPatch(),
             DistributedPatch(),
             HigherOrderPatch(),
-            RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
+            self.regions,
         )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
@@ -66,11 +67,11 @@ class Runtime:
             return _C.cuda_engine(x.device.index)
         return self.session._engine
 
-    def _active_budget(self) -> tuple[int, str] | None:
-        """Its bytes, and the type of its device, if this thread is inside of it."""
+    def _active_engine(self) -> _C.Engine | None:
+        """Of the active session, if this thread is inside of its budget."""
         if self.session is None or not _C.is_thread_enabled():
             return None
-        return self.session.stats().budget_bytes, torch.device(self.session._device).type
+        return self.session._engine
 
     def check_no_session(self) -> None:
         """Raises inside a budget."""
@@ -102,6 +103,7 @@ class Runtime:
         for patch in self._patches:
             patch.leave()  # the last time it may have been interrupted
             patch.enter()
+        self.regions.budget_begins(session.stats().budget_bytes)
         session._engine.activate()
 
     def stop(self, session: Session) -> list[str]:
@@ -145,6 +147,7 @@ class Runtime:
         if self._engine_without_session is not None:
             self._engine_without_session.begin_step()
         if self.session is not None and _C.is_thread_enabled():
+            self.regions.update_begins()
             for engine in self.session._engines().values():
                 engine.begin_step()
 
@@ -158,6 +161,7 @@ class Runtime:
             for engine in self.session._engines().values():
                 engine.end_step(not inside_backward)
             if not inside_backward:
+                self.regions.update_ends()
                 self.session._end_step()
 
     def _make_error(

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <exception>
 #include <utility>
 
 #include "adapter/call/attend.h"
@@ -218,6 +219,8 @@ std::vector<std::string> Engine::close() {
   std::vector<std::string> lost;
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
+  // So are errors: one of Python's holds the frames that it came through, and their tensors.
+  std::vector<std::exception_ptr> errors;
   {
     const ReplayLock guard(locks_);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
@@ -242,11 +245,13 @@ std::vector<std::string> Engine::close() {
           progress = true;
         } catch (const std::exception& error) {
           lost.push_back(size + error.what() + ")");
+          errors.push_back(std::current_exception());
         }
       }
     }
     core_.forget_recipes();
   }
+  errors.clear();
   held.clear();
   recipes_.clean_up();
   externals_.sweep();

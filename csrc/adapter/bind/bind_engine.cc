@@ -317,6 +317,16 @@ void bind_engine(py::module_& m) {
              const EngineLock guard(engine);
              engine.core().reset_peak();
            })
+      .def("watch_growth",
+           [](Engine& engine) {
+             const EngineLock guard(engine);
+             engine.core().watch_growth();
+           })
+      .def("growth_bytes",
+           [](Engine& engine) {
+             const EngineLock guard(engine);
+             return engine.core().space().growth();
+           })
       .def("log_events", &Engine::log_events, py::arg("on"),
            py::arg("limit") = std::numeric_limits<size_t>::max())
       .def("num_dropped_events",

@@ -76,6 +76,9 @@ class Space {
   Bytes held() const { return held_; }
   Bytes peak() const { return peak_; }
   void reset_peak() { peak_ = held_; }
+  // How much more was held at most than when growth was last watched, had nothing been evicted.
+  void watch_growth() { most_demand_ = demand_before_ = demand(); }
+  Bytes growth() const { return most_demand_ - demand_before_; }
   int64_t num_blocks() const;
   // What is asked for and freed by the program has to be told to it.
   Needed& needed() { return needed_; }
@@ -93,6 +96,8 @@ class Space {
   bool is_valid() const;
 
  private:
+  Bytes demand() const { return held_ + journal_.stats.evicted_bytes; }
+
   struct Pending {
     Value* value;
     std::unique_ptr<Fence> fence;
@@ -111,6 +116,8 @@ class Space {
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;
   Bytes peak_ = 0;
+  Bytes demand_before_ = 0;
+  Bytes most_demand_ = 0;
   std::vector<Pending> pending_;
 };
 
