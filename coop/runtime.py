@@ -6,6 +6,7 @@ outside of budgets; the patches are in place while a budget is active.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -96,6 +97,7 @@ class Runtime:
         )
         register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(self._step_ends)
+        atexit.register(self._end_with_interpreter)
 
     def start(self, session: Session) -> None:
         """The session's budget is active from now on."""
@@ -131,6 +133,14 @@ class Runtime:
             for engine in engines:
                 self.threads.hold_until_done(engine)
         return lost
+
+    def _end_with_interpreter(self) -> None:
+        """A program that ends inside a budget: afterwards modules are taken apart, ours too.
+
+        Not that of a GPU, which has no room to bring back what is evicted.
+        """
+        if self.session is not None and self.session._device == "cpu":
+            self.stop(self.session)
 
     @contextlib.contextmanager
     def steps_of(self, engine: _C.Engine) -> Iterator[None]:
