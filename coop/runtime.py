@@ -32,6 +32,7 @@ from coop.regions import RegionsPatch
 from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
+from coop.updates import UpdatesPatch
 
 if TYPE_CHECKING:
     from coop.session import Session
@@ -53,6 +54,7 @@ class Runtime:
             InterruptsPatch(),
             DistributedPatch(),
             HigherOrderPatch(),
+            UpdatesPatch(self._part_bytes),
             RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
         )
         self._engine_without_session: _C.Engine | None = None
@@ -65,6 +67,11 @@ class Runtime:
         if x.is_cuda and self.gpus.is_installed:
             return _C.cuda_engine(x.device.index)
         return self.session._engine
+
+    def _part_bytes(self, x: torch.Tensor, num_bytes: int) -> int:
+        if self.session is None or not _C.is_thread_enabled():
+            return 0
+        return self.engine_of(x).part_bytes(num_bytes)
 
     def _active_budget(self) -> tuple[int, str] | None:
         """Its bytes, and the type of its device, if this thread is inside of it."""
@@ -182,7 +189,8 @@ class Runtime:
         return error
 
     def _before_fork(self) -> None:
-        if self.session is not None and self.session.config.host_bytes("cpu") > 0:
+        # What a GPU has, a child cannot use.
+        if self.session is not None and self.session._device == "cpu":
             for engine in self.session._engines().values():
                 engine.bring_back_roots()
         _C.before_fork()

@@ -101,6 +101,7 @@ class Core {
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
+  void set_link(const LinkProfile& profile) { link_.set(profile); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
