@@ -12,6 +12,7 @@ import contextlib
 import json
 import statistics
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -23,11 +24,24 @@ import torch._functorch.config
 import coop
 from benchmarks import models
 from benchmarks.models import Workload
-from benchmarks.peers.ways import WAYS, WAYS_WITHIN, CannotRun, Setup, Way
+from benchmarks.peers.ways import WAYS, WAYS_WITH_COPIES, WAYS_WITHIN, CannotRun, Setup, Way
 from benchmarks.zoo.networks import NETWORKS
+from coop._native import _C
 
 # Steps until a schedule is followed, with some to spare; then those that count.
 WARM_UP, MEASURED = 4, 5
+# Of the measured steps, what one of them does.
+PER_STEP = (
+    "num_replays",
+    "replay_ns",
+    "compute_ns",
+    "host_saved_bytes",
+    "host_loaded_bytes",
+    "host_wait_ns",
+    "num_followed",
+)
+# On a CPU room for copies is a file.
+HOST_OF_CPU = "4GiB"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -71,7 +85,9 @@ def limit(num_bytes: int) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, num_bytes / all_bytes))
 
 
-def measure(workload: Workload, way: Way, whole_bytes: int, row: dict[str, Any]) -> None:
+def measure(
+    workload: Workload, way: Way, whole_bytes: int, row: dict[str, Any], warm_up: int = WARM_UP
+) -> None:
     """Adds what was measured to the row."""
     memory = Memory()
     with contextlib.ExitStack() as stack:
@@ -81,18 +97,26 @@ def measure(workload: Workload, way: Way, whole_bytes: int, row: dict[str, Any])
             size = int(way.share * whole_bytes)
             row["budget_bytes"] = size
             if DEVICE == "cuda":
-                session = coop.install(size)
+                session = coop.install(size, host=way.host)
+            elif way.host:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                changes: dict[str, Any] = {"host": HOST_OF_CPU, "host_dir": folder}
+                session = stack.enter_context(coop.budget(size, device="cpu", **changes))
             else:
                 session = stack.enter_context(coop.budget(size, device="cpu"))
+            if way.only_copies:
+                session._engine.set_link(_C.LinkProfile(1e18, 1e18, 1.0))
         stack.enter_context(torch.device(DEVICE))
         model = workload.make_model(0)
         setup = Setup(workload, model, workload.make_optimizer(model), DEVICE)
         way.apply(setup)
         batch = workload.make_batch(0, DEVICE)
         seconds = []
-        for number in range(WARM_UP + MEASURED):
-            if number == WARM_UP:
+        before: dict[str, float] = {}
+        for number in range(warm_up + MEASURED):
+            if number == warm_up:
                 memory.forget()
+                before = {} if session is None else session.stats().as_dict()
             begin = time.perf_counter()
             setup.optimizer.zero_grad(set_to_none=True)
             with setup.around():
@@ -102,12 +126,16 @@ def measure(workload: Workload, way: Way, whole_bytes: int, row: dict[str, Any])
             row["loss"] = float(loss.detach())
             seconds.append(time.perf_counter() - begin)
         row["memory_bytes"] = memory.most()
-        measured = seconds[WARM_UP:]
+        measured = seconds[warm_up:]
         row["ms"] = round(1e3 * statistics.median(measured), 2)
         row["ms_range"] = [round(1e3 * min(measured), 2), round(1e3 * max(measured), 2)]
         if session is not None:
             stats = session.stats()
             row["num_evictions"], row["num_replays"] = stats.num_evictions, stats.num_replays
+            after = stats.as_dict()
+            for name in PER_STEP:
+                row[f"step_{name}"] = round((after[name] - before[name]) / MEASURED, 3)
+            row["host_peak_bytes"] = stats.host_peak_bytes
 
 
 def main() -> None:
@@ -117,8 +145,9 @@ def main() -> None:
     parser.add_argument("way", help="its label")
     parser.add_argument("--size", choices=("tiny", "paper"), default="paper")
     parser.add_argument("--batch", type=int)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP)
     args = parser.parse_args()
-    way = next(each for each in (*WAYS, *WAYS_WITHIN) if each.label == args.way)
+    way = next(each for each in (*WAYS, *WAYS_WITHIN, *WAYS_WITH_COPIES) if each.label == args.way)
     row: dict[str, Any] = {"model": args.model, "way": way.label, "peer": way.name}
     row |= {"size": args.size, "device": DEVICE, "torch": torch.__version__}
     workload = workload_named(args.model, args.size, args.batch)
@@ -129,7 +158,7 @@ def main() -> None:
     try:
         if limit_bytes and not way.share:
             limit(limit_bytes)
-        measure(workload, way, whole_bytes, row)
+        measure(workload, way, whole_bytes, row, args.warm_up)
         if limit_bytes and row["memory_bytes"] > limit_bytes:
             row["why_not"] = f"takes {row['memory_bytes'] / 2**20:.0f} MiB"
     except CannotRun as reason:
