@@ -190,9 +190,9 @@ class Runtime:
 
     def _before_fork(self) -> None:
         # What a GPU has, a child cannot use.
-        if self.session is not None and self.session._device == "cpu":
-            for engine in self.session._engines().values():
-                engine.bring_back_roots()
+        session = self.session
+        if session is not None and session._device == "cpu" and session.config.host_bytes("cpu"):
+            session._engine.bring_back_roots()
         _C.before_fork()
 
     def _forked(self) -> None:

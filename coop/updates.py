@@ -107,12 +107,16 @@ def find_parts(lists: tuple[Any, ...], part_bytes: PartBytes) -> list[slice]:
     if most == 0 or not _are_alike(filled):
         return []
     parts: list[slice] = []
-    held = 0
+    held = spare = 0  # spare: of it, what is above `most`
     largest, largest_bytes = 0, 0
     for index, num_bytes in enumerate(sizes):
-        if not parts or held + num_bytes > most:
+        # A bias stays with its weight, however large that is.
+        joins = held + num_bytes <= most or spare + num_bytes <= most // 8
+        if not parts or not joins:
             parts.append(slice(index, index))
-            held = 0
+            held = spare = 0
+        if held and held + num_bytes > most:
+            spare += num_bytes
         held += num_bytes
         parts[-1] = slice(parts[-1].start, index + 1)
         if held > largest_bytes:

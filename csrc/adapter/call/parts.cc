@@ -246,12 +246,16 @@ std::vector<Part> find_parts(const Engine& engine, const OpInfo& info,
   size_t largest = 0;
   Bytes largest_bytes = 0;
   Bytes held = 0;
+  Bytes spare = 0;  // of it, what is above `most`
   for (int64_t i = 0; i < lists.size(); ++i) {
     const Bytes next = bytes[static_cast<size_t>(i)];
-    if (parts.empty() || held + next > most) {
+    // A bias stays with its weight, however large that is.
+    const bool joins = held + next <= most || spare + next <= most / 8;
+    if (parts.empty() || !joins) {
       parts.push_back({i, i});
-      held = 0;
+      held = spare = 0;
     }
+    if (held > 0 && held + next > most) spare += next;
     held += next;
     parts.back().end = i + 1;
     if (held > largest_bytes) {
