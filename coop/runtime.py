@@ -33,6 +33,7 @@ from coop.regions import RegionsPatch
 from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
+from coop.updates import UpdatesPatch
 
 if TYPE_CHECKING:
     from coop.session import Session
@@ -55,6 +56,7 @@ class Runtime:
             InterruptsPatch(),
             DistributedPatch(),
             HigherOrderPatch(),
+            UpdatesPatch(self._part_bytes),
             self.regions,
         )
         self._engine_without_session: _C.Engine | None = None
@@ -67,6 +69,11 @@ class Runtime:
         if x.is_cuda and self.gpus.is_installed:
             return _C.cuda_engine(x.device.index)
         return self.session._engine
+
+    def _part_bytes(self, x: torch.Tensor, num_bytes: int) -> int:
+        if self.session is None or not _C.is_thread_enabled():
+            return 0
+        return self.engine_of(x).part_bytes(num_bytes)
 
     def _active_engine(self) -> _C.Engine | None:
         """Of the active session, if this thread is inside of its budget."""
@@ -196,9 +203,10 @@ class Runtime:
         return error
 
     def _before_fork(self) -> None:
-        if self.session is not None and self.session.config.host_bytes("cpu") > 0:
-            for engine in self.session._engines().values():
-                engine.bring_back_roots()
+        # What a GPU has, a child cannot use.
+        session = self.session
+        if session is not None and session._device == "cpu" and session.config.host_bytes("cpu"):
+            session._engine.bring_back_roots()
         _C.before_fork()
 
     def _forked(self) -> None:

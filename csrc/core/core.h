@@ -102,6 +102,7 @@ class Core {
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
   void watch_growth() { space_.watch_growth(); }
+  void set_link(const LinkProfile& profile) { link_.set(profile); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
