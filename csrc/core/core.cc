@@ -28,7 +28,7 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
                  quiet_steps_, faults, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
-                    faults, journal_),
+                    faults, foresight_, journal_),
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_, materializer_,
               host_copies_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,

@@ -161,7 +161,6 @@ void Foresight::take_made(const Known* seen) {
 bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
   const Schedule& schedule = followed_->schedule;
   const int32_t op = log_.position();
-  if (op + 1 >= static_cast<int32_t>(schedule.first_before.size())) return false;
   auto is_made = [&](const Value* value) {
     const int32_t item = log_.item_of(value);
     for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
@@ -199,6 +198,17 @@ bool Foresight::takes(const Value* value) const {
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
     const Schedule::Result& result = followed_->schedule.results[r];
     if (result.item == item) return result.wanted;
+  }
+  return false;
+}
+
+bool Foresight::keeps_when_written(const Value* value) const {
+  if (!is_expecting()) return false;
+  const int32_t item = log_.item_of(value);
+  for (int32_t r = expected_.begin; item >= 0 && r < expected_.end; ++r) {
+    const Schedule::Result& result = followed_->schedule.results[r];
+    if (log_.program().items[result.item].takes != item) continue;
+    return result.address >= 0 && result.address != value->offset;
   }
   return false;
 }

@@ -69,12 +69,18 @@ class Foresight {
   void aborted() {
     if (logging_) log_.take_back();
   }
-  // An operator is about to run whose inputs are not all there. Calls replay(value) and
-  // release(value) for what the schedule does before it, in order; nothing if the inputs are not
-  // those that are foreseen.
+  // Whether the schedule does anything before the operator that is about to run.
+  bool acts_before_operator() const {
+    if (!is_following()) return false;
+    const std::vector<int32_t>& first = followed_->schedule.first_before;
+    const size_t op = log_.position();
+    return op + 1 < first.size() && first[op] < first[op + 1];
+  }
+  // Calls replay(value) and release(value) for what it does, in order; nothing if the operator's
+  // inputs are not those that are foreseen.
   template <typename F, typename G>
   void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
-    if (!is_following() || !brings_back(inputs)) return;
+    if (!brings_back(inputs)) return;
     const Place place = here();
     const Schedule& schedule = followed_->schedule;
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
@@ -133,6 +139,9 @@ class Foresight {
   void expect(const Recipe& recipe);
   // Whether what a replay has made besides is worth its bytes.
   bool takes(const Value* value) const;
+  // A replay is about to write the value in place, which nobody can see. Whether it is read again
+  // as it is: the next version has a place of its own then.
+  bool keeps_when_written(const Value* value) const;
   // Where what is allocated next is to lie: by the program, or by a replay. Tried in turn.
   struct Places {
     Bytes first = -1;  // -1: none

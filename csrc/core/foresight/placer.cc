@@ -48,7 +48,7 @@ struct Placed {
   const Rectangle* rectangle;
 };
 
-constexpr StepProgram::Death kNoDeath{StepProgram::kNever, 0, 0};
+constexpr StepProgram::Death kNoDeath{StepProgram::kNever, StepProgram::kNever, 0};
 
 // A value that outlives its step lives on until its successor is made, which is about when its
 // predecessor died: one of the same size.

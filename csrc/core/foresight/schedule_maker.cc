@@ -93,7 +93,7 @@ class Search {
       switch (try_out(next)) {
         case Outcome::kBetter:
           in_vain = 0;
-          room = best_.preferences.room;
+          room = std::max(room, best_.preferences.room);
           break;
         case Outcome::kUnplaced:
           room -= kLessRoom;
@@ -181,7 +181,7 @@ Preferences Search::vary(Preferences preferences) {
           random_.below(2) == 0 ? -1 : static_cast<int32_t>(random_.below(program_.size()));
       break;
     case 4:
-      preferences.room = 1 - 0.05 * random_.share() * random_.share();
+      preferences.room = 1 - 0.15 * random_.share() * random_.share();
       break;
   }
   for (size_t i = 0; i < class_of_.size(); ++i) preferences.weights[i] *= factors[class_of_[i]];
