@@ -126,7 +126,7 @@ def measure(
             row["loss"] = float(loss.detach())
             return time.perf_counter() - begin
 
-        first = warm_up(step, session)
+        first = get_ready(step, session, warm_up)
         memory.forget()
         before = {} if session is None else session.stats().as_dict()
         seconds = [step() for _ in range(MEASURED)]
@@ -144,9 +144,9 @@ def measure(
             row["host_peak_bytes"] = stats.host_peak_bytes
 
 
-def warm_up(step: Callable[[], float], session: coop.Session | None) -> list[float]:
+def get_ready(step: Callable[[], float], session: coop.Session | None, warm_up: int) -> list[float]:
     """What each of the first steps took, until it is as it will be."""
-    seconds = [step() for _ in range(WARM_UP)]
+    seconds = [step() for _ in range(warm_up)]
     if session is None:
         return seconds
     followed: list[int] = []
