@@ -67,6 +67,21 @@ def test_what_takes_less_than_the_root_it_is_made_from_stays_instead() -> None:
         assert same(y, COUNTED[: SIZE // 4].sin())
 
 
+def test_what_a_backward_pass_made_from_a_root_stays_instead() -> None:
+    """It is not evicted anyway, and the root would stay for it until the end of the step."""
+    with coop.budget("4MiB", device="cpu") as session:
+        x, made = root(), list[Tensor]()
+        weight = torch.ones(8, requires_grad=True)
+        y = weight * 2
+        y.register_hook(lambda _: made.append(torch.cat([x, x]).sin()))
+        y.sum().backward()
+        held = session.stats().held_bytes
+        give_back(x)
+        assert session.stats().held_bytes <= held - SIZE * 4
+        assert not coop.evict(made[0])
+        assert same(made[0], torch.cat([COUNTED, COUNTED]).sin())
+
+
 def test_what_is_evicted_can_be_given_back() -> None:
     with coop.budget("4MiB", device="cpu") as session:
         x = COUNTED.sin()

@@ -146,7 +146,13 @@ void Writes::before_give_back(Storage* storage) {
   Value* value = storage->value;
   if (!value->is_root() || value->users == nullptr) return;
   std::vector<Value*> dependents;
-  if (!graph_.gather_dependents({value}, value->bytes, &dependents)) return;
+  graph_.gather_dependents({value}, space_.budget(), &dependents);
+  // What a backward pass made is not evicted, but all that it was made from would stay for it.
+  Bytes bytes = 0;
+  for (const Value* dependent : dependents) {
+    if (!dependent->made_in_backward) bytes += dependent->bytes;
+  }
+  if (bytes > value->bytes) return;
   graph_.lock(value);
   try {
     make_roots(dependents);
