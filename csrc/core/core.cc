@@ -127,14 +127,8 @@ void Core::unkeep(Storage* storage) {
   scores_.refresh(storage->value);
 }
 
-void Core::before_unseen_write(Storage* storage) {
-  collector_.drop_recipe(storage->value);
-  if (storage->value->users != nullptr) writes_.protect_dependents(storage);
-  host_copies_.forbid(storage->value);
-}
-
 void Core::expose(Storage* storage) {
-  before_unseen_write(storage);  // may find no room
+  writes_.before_unseen_write(storage);  // may find no room
   storage->exposed = true;
 }
 

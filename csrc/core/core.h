@@ -71,10 +71,10 @@ class Core {
   // `for_good`: unkeep() does not undo it.
   void keep(Storage* storage, const char* reason, bool for_good = false);
   void unkeep(Storage* storage);
-  // The bytes are about to be written without an operator: what was made from them is protected
-  // (Rule 6). Resident content only.
-  void before_unseen_write(Storage* storage);
-  // The same, but from now on and at any time. The host must not give a recipe to what reads it.
+  // What is about to happen to bytes without an operator.
+  Writes& writes() { return writes_; }
+  // They may be written from now on and at any time. The host must not give a recipe to what reads
+  // them.
   void expose(Storage* storage);
   // Drops the recipe of the content (Rule 11): it stays from now on. Resident content only.
   void make_root(Storage* storage);

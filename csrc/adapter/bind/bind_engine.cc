@@ -322,6 +322,14 @@ void bind_engine(py::module_& m) {
              c10::StorageImpl* impl = storage_of(x);
              translated("a write without an operator", [&] { engine.before_unseen_write(impl); });
            })
+      .def("give_back",
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             bool ours = false;
+             translated("resizing to nothing", [&] { ours = engine.give_back(impl); });
+             return ours;
+           })
+      .def("undefine", [](Engine& engine, py::handle x) { engine.undefine(storage_of(x)); })
       .def("is_kept",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);

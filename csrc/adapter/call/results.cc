@@ -105,6 +105,9 @@ void Handler::commit() {
   Core& core = engine_.core();
   call_.operation.quiet = quiet_ && replayable_;
   core.set_origin({call_.info->id, call_.source});
+  if (call_.info->collective != nullptr) {
+    for (const Write& write : call_.operation.writes) write.storage->value->received = true;
+  }
   core.commit(call_.operation, recipe_, call_.inputs.data(), call_.inputs.size(),
               call_.fresh.data(), call_.fresh.size(), cost_);
   state_ = State::kNone;

@@ -343,9 +343,15 @@ void Simulator::apply(const Trace& trace, const Entry& entry) {
       if (!leaf->value->is_lasting_root() && bring_back(leaf)) core_.make_root(leaf);
       break;
     }
+    case EntryKind::kUndefine:
+      core_.writes().undefine(storage(entry.storage));
+      break;
+    case EntryKind::kGiveBack:
+      core_.writes().before_give_back(storage(entry.storage));
+      break;
     case EntryKind::kUnseenWrite:
       core_.materialize(storage(entry.storage));
-      core_.before_unseen_write(storage(entry.storage));
+      core_.writes().before_unseen_write(storage(entry.storage));
       break;
     case EntryKind::kExpose:
       core_.materialize(storage(entry.storage));
