@@ -1,7 +1,9 @@
 """Two trees of coop on the same network with nothing evicted, in turns of a few steps each.
 
-    python -m benchmarks.no_slower BEFORE            # a checkout of another commit, built in place
-    python -m benchmarks.no_slower BEFORE --device cpu --network resnet50 --size tiny
+    mkdir -p build/before && git archive COMMIT | tar -x -C build/before
+    (cd build/before && python setup.py --quiet build_ext --inplace)
+    python -m benchmarks.no_slower build/before
+    python -m benchmarks.no_slower build/before --device cpu --network resnet50 --size tiny
 
 Two processes train the network of this tree, each with the coop of one of the two. They take turns,
 so that both meet the same neighbours on the machine: one waits while the other one makes a few
