@@ -101,7 +101,6 @@ class Core {
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
-  void set_link(const LinkProfile& profile) { link_.set(profile); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
@@ -115,6 +114,8 @@ class Core {
   Scores& scores() { return scores_; }
   // See Faults.
   Faults faults;
+  // What copies cost; it may be measured later.
+  Link link;
   bool is_valid() const {
     return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
   }
@@ -127,7 +128,6 @@ class Core {
   Graph graph_;
   Space space_;
   Foresight foresight_;
-  Link link_;
   Scores scores_;
   CopyCost copy_cost_;
   HostCopies host_copies_;
