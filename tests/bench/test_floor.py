@@ -112,6 +112,6 @@ def test_with_copies_a_step_takes_the_longer_of_both_ways(tmp_path: Path) -> Non
         assert one <= other + 1e-6
         assert other <= nothing + 1e-6
     assert slow[:3] == pytest.approx(least[:3], abs=0.02)
-    # The large operator does not fit, whatever leaves: here one unit of it would have to.
+    # That the large operator's own result cannot leave is not known: one unit of it would have to.
     assert math.isinf(least[3])
     assert fast[3] == pytest.approx(400 / 200 - 1, abs=0.02)
