@@ -72,7 +72,7 @@ class Shortage(TypedDict):
     kept: list[tuple[str, int]]
     # Of an engine only: bytes, what it is, the address of its StorageImpl (0: none), its value
     largest: list[tuple[int, str, int, int]]
-    # Of an operator only, which was run in parts: how many of how many tensors it had updated
+    # Of an operator that was run in parts: how many of how many tensors it had updated
     updated: int
     updated_of: int
 

@@ -102,7 +102,6 @@ class Core {
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
   void watch_growth() { space_.watch_growth(); }
-  void set_link(const LinkProfile& profile) { link_.set(profile); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
@@ -116,6 +115,8 @@ class Core {
   Scores& scores() { return scores_; }
   // See Faults.
   Faults faults;
+  // What copies cost; it may be measured later.
+  Link link;
   bool is_valid() const {
     return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
   }
@@ -128,7 +129,6 @@ class Core {
   Graph graph_;
   Space space_;
   Foresight foresight_;
-  Link link_;
   Scores scores_;
   CopyCost copy_cost_;
   HostCopies host_copies_;

@@ -50,7 +50,7 @@ c10::StorageImpl* find_storage(py::handle object) {
 
 // With what is largest of what cannot be evicted, by the address of torch's StorageImpl: a
 // program's tensors are found by it.
-py::dict explained(const Shortage& shortage) {
+py::dict explained(const Shortage& shortage, const Updated& updated = {}) {
   py::dict d = to_dict(shortage);
   py::list largest;
   for (const Shortage::Held& held : shortage.largest) {
@@ -58,6 +58,8 @@ py::dict explained(const Shortage& shortage) {
         py::make_tuple(held.bytes, held.as, reinterpret_cast<uintptr_t>(held.handle), held.serial));
   }
   d["largest"] = largest;
+  d["updated"] = updated.tensors;
+  d["updated_of"] = updated.of;
   return d;
 }
 
@@ -155,10 +157,8 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
 void throw_out_of_budget(const std::string& op, const std::string& replaying,
                          const Shortage& shortage, const Updated& updated) {
   const PythonScope python;
-  py::dict numbers = explained(shortage);
-  numbers["updated"] = updated.tensors;
-  numbers["updated_of"] = updated.of;
-  const py::object error = py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, numbers);
+  const py::object error =
+      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, explained(shortage, updated));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   python_error exception;
   exception.persist();
@@ -275,7 +275,7 @@ void bind_engine(py::module_& m) {
       .def("set_link",
            [](Engine& engine, const LinkProfile& link) {
              const EngineLock guard(engine);
-             engine.core().set_link(link);
+             engine.core().link.set(link);
            })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
