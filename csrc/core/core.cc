@@ -33,7 +33,8 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
               host_copies_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
                  materializer_, writes_, quiet_steps_, host_copies_, faults, foresight_, journal_),
-      steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
+      steps_(graph_, space_, writes_, quiet_steps_, collector_, mover_, host_, foresight_,
+             journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
   Storage* storage = allocator_.allocate(bytes, side);

@@ -300,3 +300,60 @@ def test_a_schedule_goes_exactly_as_it_says(seed: int, mib: int) -> None:
     assert last["num_followed"] == before["num_followed"] + 1
     for count in ("num_searches", "moved_bytes", "num_left"):
         assert last[count] == before[count]
+
+
+class Scattered(Residual):
+    """Parameters with room between them, which something had before the first step."""
+
+    def __init__(self, *, trained: bool) -> None:
+        super().__init__()
+        self.trained = trained
+        self.parameters = []
+        holes = []
+        for _ in range(4):
+            self.parameters.append(self.root(4))
+            holes.append(self.root(3))
+        for hole in holes:
+            self.add("free", hole)
+
+    def root(self, mib: int) -> int:
+        self.storages += 1
+        super().add("root", self.storages, mib * MIB)
+        return self.storages
+
+    def add(self, kind: str, storage: int = 0, num_bytes: int = 0) -> None:
+        super().add(kind, storage, num_bytes)
+        if kind == "step begin" and self.trained:
+            self.trace.add_operator(
+                op=5, cost=100.0, left=False, replayable=True, inputs=self.parameters, outputs=[],
+                output_bytes=[], writes=self.parameters, overwrites=[], memory=[], line=0,
+                backward=True,
+            )  # fmt: skip
+
+
+@pytest.mark.debug_build
+@pytest.mark.parametrize(
+    ("trained", "kept", "moved_mib"),
+    [
+        (True, [], 12),  # all but the first, which has no room before it
+        (True, [2], 8),  # somebody has its address
+        (False, [], 0),  # a thread that is not inside the budget may be reading them
+    ],
+)
+def test_roots_that_an_optimizer_writes_are_moved_together_once(
+    trained: bool, kept: list[int], moved_mib: int
+) -> None:
+    program = Scattered(trained=trained)
+    for number in kept:
+        program.add("keep", program.parameters[number])
+    for _ in range(8):
+        program.step()
+    extra, stats = run(program, 44, [])
+    assert stats["moved_bytes"] == moved_mib * MIB
+    assert stats["num_followed"] == 6
+    assert run(program, 44, ["foresight"])[1]["moved_bytes"] == 0
+    if trained:
+        frozen = Scattered(trained=False)
+        for _ in range(8):
+            frozen.step()
+        assert extra[-1] < 0.9 * run(frozen, 44, [])[0][-1]

@@ -262,10 +262,12 @@ void Storages::copy(Value& to, const Value& from, Bytes bytes) {
 void Storages::move(Value& value, Bytes from) {
   char* to_address = static_cast<char*>(address(value));
   const char* from_address = base_ + from + header_bytes_;
-  // Pieces as long as the way do not overlap.
+  // Pieces as long as the way do not overlap; upwards, the last one goes first.
   const Bytes piece = std::abs(from - value.offset);
   const Bytes bytes = value.bytes - header_bytes_;
-  for (Bytes done = 0; done < bytes; done += piece) {
+  const Bytes num_pieces = (bytes + piece - 1) / piece;
+  for (Bytes i = 0; i < num_pieces; ++i) {
+    const Bytes done = piece * (value.offset < from ? i : num_pieces - 1 - i);
     memory_.copy(to_address + done, from_address + done, std::min(piece, bytes - done));
   }
   if (value.storage == nullptr) return;

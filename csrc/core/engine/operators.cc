@@ -79,7 +79,10 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   for (size_t i = 0; i < num_fresh; ++i) add_output(fresh[i]->value, i);
   for (size_t i = 0; i < operation.writes.size(); ++i) {
     const Write& write = operation.writes[i];
-    if (!write.makes_version()) continue;
+    if (!write.makes_version()) {
+      if (journal_.in_optimizer()) write.storage->value->optimizer_step = journal_.step;
+      continue;
+    }
     if (write.kind == Write::Kind::kInPlace) {
       // Rule 5: the old version lives on without memory.
       Value* next = graph_.new_value(write.old->bytes);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/foresight/layout.h"
 #include "core/foresight/making.h"
 #include "core/foresight/preferences.h"
 #include "core/foresight/schedule.h"
@@ -117,15 +118,17 @@ class Foresight {
       for_each_dead(release);
     }
   }
-  // The step is over, and the next one has begun. What is dead by now is released first.
+  // The step is over, and the next one has begun. What is dead by now is released first. Returns
+  // what is to be moved now, for the schedule that is followed from here on: in this order each has
+  // room. `may_move`: see Note [Moving roots].
   template <typename F>
-  void end_step(F&& release) {
+  std::vector<Relocation> end_step(bool may_move, F&& release) {
     if (is_following()) {
       Known* known = std::exchange(followed_, nullptr);  // nothing is wanted any more
       for_each_dead(release);
       followed_ = known;
     }
-    end_step();
+    return end_step(may_move);
   }
 
   // --- what it advises --------------------------------------------------------------------------
@@ -213,12 +216,12 @@ class Foresight {
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
-  void end_step();
+  std::vector<Relocation> end_step(bool may_move);
   void judge(Known& known, Cost replay_cost);
   void make(Known& known, bool may_stay);
   void improve(Known& known);
   void begin_making(Known& known, Cost most_cost, int64_t most_looks);
-  void take_made(const Known* seen);
+  std::vector<Relocation> take_made(const Known* seen);
   Known* find_known();
   template <typename F>
   void for_each_dead(F&& f) {
@@ -240,6 +243,7 @@ class Foresight {
   std::unique_ptr<Making> making_;  // null: none
   Known* made_for_ = nullptr;
   bool may_stay_ = false;  // its schedule, if no other is made
+  bool may_move_ = false;  // what the optimizer has written, now
   int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
   Known* tried_ = nullptr;   // what this step began to follow last
