@@ -347,7 +347,7 @@ def test_a_recording_knows_what_graphs_are_and_where_they_were_called() -> None:
     forward, backward = sorted(rows, key=lambda row: row["operator"], reverse=True)
     assert forward["operator"] == "compiled::layer[0/0].forward"
     assert backward["operator"] == "compiled::layer[0/0].backward"
-    assert forward["inside"] == "1 add, 1 mm, 1 mul, 1 sin and 1 others"
+    assert forward["inside"] == "2 detach, 1 add, 1 mm, 1 mul and 3 others"
     assert "mm" in backward["inside"]
     assert (forward["runs"], forward["replays"], backward["replays"]) == (1, 1, 0)
     assert "test_regions.py" in forward["line"]
