@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks import steady
 
 Row = dict[str, Any]
+SHARE = "--compile block --activation-memory-budget"
 # As many seconds as a cell may take before the next one is not begun any more.
 LONGEST_S = 60
 
@@ -79,6 +80,9 @@ def cells(room: str, below: str) -> tuple[Cell, ...]:
         Cell("block, coop below", "--compile block", below),
         Cell("block, coop below, copies", "--compile block --host 64GiB", below),
         Cell("block, checkpoint", "--compile block --checkpoint"),
+        Cell("block, 0.5, coop below", f"{SHARE} 0.5", below),
+        Cell("block, 0.25, coop below", f"{SHARE} 0.25", below),
+        Cell("block, 0.25, coop below, copies", f"{SHARE} 0.25 --host 64GiB", below),
         Cell("eager, coop below", "", below),
     )
     bits = (
@@ -89,7 +93,8 @@ def cells(room: str, below: str) -> tuple[Cell, ...]:
         Cell("block, cold", "--compile block --steps 2"),
         Cell("block, coop with room, cold", "--compile block --steps 2", room),
     )
-    return (*block[:2], *least, *block[2:4], *whole[:4], *bits, *cold, *block[4:], *whole[4:])
+    first = (*block[:2], *least[:2], *block[2:4], *least[2:])
+    return (*first, *whole[:4], *bits, *cold, *block[4:], *whole[4:])
 
 
 MODELS = {
