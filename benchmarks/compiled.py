@@ -5,10 +5,10 @@
     python -m benchmarks.compiled --tiny --only llama_1b --minutes 1  # a look, on a CPU
     python -m benchmarks.compiled --out FILE --table                  # what is there
 
-Each cell is a process of its own, forked from one that has imported everything and never starts
-CUDA. What tells most comes first; a run goes on with what the file lacks, and begins nothing that
-would probably end after its minutes. What inductor compiles is shared by the cells of a run
-(`TORCHINDUCTOR_CACHE_DIR`), but for those called *cold*, which say how long it takes to compile.
+Each cell is a process of its own; the next one gets ready while one is measured. What tells most
+comes first; a run goes on with what the file lacks, and begins nothing that would end after its
+minutes. What inductor compiles is shared by the cells of a run (`TORCHINDUCTOR_CACHE_DIR`), but
+for those called *cold*, which say how long it takes to compile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import contextlib
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,9 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import steady
-
 Row = dict[str, Any]
+SHARE = "--compile block --activation-memory-budget"
 # As many seconds as a cell may take before the next one is not begun any more.
 LONGEST_S = 60
 
@@ -79,6 +79,9 @@ def cells(room: str, below: str) -> tuple[Cell, ...]:
         Cell("block, coop below", "--compile block", below),
         Cell("block, coop below, copies", "--compile block --host 64GiB", below),
         Cell("block, checkpoint", "--compile block --checkpoint"),
+        Cell("block, 0.5, coop below", f"{SHARE} 0.5", below),
+        Cell("block, 0.25, coop below", f"{SHARE} 0.25", below),
+        Cell("block, 0.25, coop below, copies", f"{SHARE} 0.25 --host 64GiB", below),
         Cell("eager, coop below", "", below),
     )
     bits = (
@@ -89,41 +92,55 @@ def cells(room: str, below: str) -> tuple[Cell, ...]:
         Cell("block, cold", "--compile block --steps 2"),
         Cell("block, coop with room, cold", "--compile block --steps 2", room),
     )
-    return (*block[:2], *least, *block[2:4], *whole[:4], *bits, *cold, *block[4:], *whole[4:])
+    first = (*block[:2], *least[:2], *block[2:4], *least[2:])
+    return (*first, *whole[:4], *bits, *cold, *block[4:], *whole[4:])
 
 
 MODELS = {
     "llama_1b": cells("32GiB", "12GiB"),
     "hf_gpt2": cells("40GiB", "12GiB"),
     "hf_bert": cells("40GiB", "9GiB"),
-    "tv_resnet50": cells("24GiB", "5GiB"),
+    "resnet50": cells("24GiB", "5GiB"),
 }
 
 
-def run_in_child(arguments: list[str], cache: str) -> Row:
-    """`benchmarks.steady` in a fork; its row, or why there is none."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        os.dup2(write, sys.stdout.fileno())
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        sys.argv = ["benchmarks.steady", *arguments]
-        status = 1
-        try:
-            steady.main()
-            status = 0
-        except BaseException:
-            print(json.dumps({"failed": traceback.format_exc()[-600:]}))
-        sys.stdout.flush()
-        os._exit(status)
-    os.close(write)
-    with os.fdopen(read) as output:
-        lines = output.read().splitlines()
-    os.waitpid(child, 0)
-    found = [line for line in lines if line.startswith("{")]
-    row: Row = json.loads(found[-1]) if found else {"failed": "it ended without a word"}
-    return row
+class Waiting:
+    """A process that has imported everything and waits for what to measure."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.compiled", "--wait"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def measure(self, arguments: list[str], cache: str) -> Row:
+        """`benchmarks.steady`'s row, or why there is none."""
+        output, _ = self._process.communicate(json.dumps([cache, *arguments]) + "\n")
+        found = [line for line in output.splitlines() if line.startswith("{")]
+        row: Row = json.loads(found[-1]) if found else {"failed": "it ended without a word"}
+        return row
+
+    def end(self) -> None:
+        """There is nothing left to measure."""
+        self._process.communicate("")
+
+
+def wait_and_measure() -> None:
+    """What such a process does. Inductor is imported when its cache is known."""
+    from benchmarks import steady
+
+    importlib.import_module("transformers")
+    line = sys.stdin.readline()
+    if not line:
+        return
+    os.environ["TORCHINDUCTOR_CACHE_DIR"], *arguments = json.loads(line)
+    sys.argv = ["benchmarks.steady", *arguments]
+    try:
+        steady.main()
+    except BaseException:
+        print(json.dumps({"failed": traceback.format_exc()[-600:]}), flush=True)
 
 
 def missing(rows: dict[str, Row], only: str | None) -> Iterator[tuple[str, Cell]]:
@@ -157,15 +174,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="rows of before and after, by cell")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--table", action="store_true", help="print it, and measure nothing")
+    parser.add_argument("--wait", action="store_true", help="for a cell's own process")
     args = parser.parse_args()
+    if args.wait:
+        wait_and_measure()
+        return
     rows: dict[str, Row] = {}
     if args.out is not None and args.out.exists():
         rows = json.loads(args.out.read_text())
     end = time.monotonic() + 60 * args.minutes
-    for name in ("transformers", "torch._inductor.compile_fx"):
-        importlib.import_module(name)  # once for all cells
     with contextlib.ExitStack() as stack:
         shared = stack.enter_context(tempfile.TemporaryDirectory())
+        ready = None if args.table else Waiting()
         for model, cell in () if args.table else missing(rows, args.only):
             arguments = cell.arguments(rows, model)
             if arguments is None:
@@ -178,12 +198,15 @@ def main() -> None:
             if cell.name.endswith("cold"):
                 cache = stack.enter_context(tempfile.TemporaryDirectory())
             begin = time.monotonic()
-            row = run_in_child(arguments + ["--tiny"] * args.tiny, cache)
+            process, ready = ready or Waiting(), Waiting()
+            row = process.measure(arguments + ["--tiny"] * args.tiny, cache)
             row["seconds"] = round(time.monotonic() - begin, 1)
             rows[f"{model}: {cell.name}"] = row
             print(f"{model}: {cell.name}", json.dumps(row), file=sys.stderr, flush=True)
             if args.out is not None:
                 args.out.write_text(json.dumps(rows, indent=1))
+        if ready is not None:
+            ready.end()
     print_table(rows)
 
 

@@ -41,6 +41,11 @@ class Choice:
     has_run: bool = False  # forward and backward
     num_steps: int = 0
 
+    @property
+    def graph(self) -> tuple[CodeType | None, int, int]:
+        """Which one it is for: the same code may be compiled for several models."""
+        return self.code, self.most_saved_bytes, self.largest_bytes
+
 
 class _Measured:
     """A graph's callable, until the choice is settled."""
@@ -75,7 +80,8 @@ class Choices:
         self._engine = engine
         self._open: list[Choice] = []
         self._made: list[Choice] = []
-        self._measured: dict[CodeType, Choice] = {}  # by what was found to be compiled once more
+        # Those in whose place another one is made, by what is compiled once more.
+        self._measured: dict[tuple[CodeType | None, int, int], Choice] = {}
         self._fixed_bytes = 0  # when the update began
 
     def enter(self, budget_bytes: int) -> None:
@@ -85,19 +91,19 @@ class Choices:
                 torch._C._dynamo.eval_frame.reset_code(choice.code)
         self._made = [c for c in self._made if c.budget_bytes == budget_bytes]
         self._measured = {
-            code: c for code, c in self._measured.items() if c.budget_bytes == budget_bytes
+            graph: c for graph, c in self._measured.items() if c.budget_bytes == budget_bytes
         }
         self._open.clear()
 
     def add(self, choice: Choice) -> None:
         """A graph is being compiled."""
         self._made.append(choice)
-        if choice.code is not None and choice.code not in self._measured:
+        if choice.code is not None and choice.graph not in self._measured:
             self._open.append(choice)
 
-    def measured_before(self, code: CodeType | None) -> Choice | None:
-        """The choice in whose place another one is made now."""
-        return None if code is None else self._measured.get(code)
+    def measured_before(self, choice: Choice) -> Choice | None:
+        """The choice in whose place this one is made."""
+        return self._measured.get(choice.graph)
 
     def measuring(self, callable: Any, choice: Choice | None, *, is_backward: bool) -> Any:
         """The graph's callable; what it takes is noted."""
@@ -121,19 +127,21 @@ class Choices:
         if not self._open or engine is None:
             return
         kept_bytes = max(0, _fixed_bytes(engine) - self._fixed_bytes)
-        for choice in [c for c in self._open if c.has_run]:
+        have_run = [c for c in self._open if c.has_run]
+        for choice in have_run:
             choice.taken_bytes += kept_bytes
             if choice.num_steps == 0 and choice.taken_bytes <= choice.budget_bytes:
                 # In the second one the optimizer's states are there, and maybe old gradients.
                 choice.num_steps, choice.taken_bytes = 1, 0
                 continue
             self._open.remove(choice)
-            self._settle(choice)
+            # Between several graphs of a function there is something to evict.
+            if sum(c.code == choice.code for c in have_run) == 1:
+                self._settle(choice)
 
     def _settle(self, choice: Choice) -> None:
-        # Between several graphs of a function there is something to evict.
-        code = choice.code
-        if code is None or sum(c.code == code for c in self._made) > 1:
+        # A program may ask that nothing is compiled any more.
+        if choice.code is None or torch._dynamo.eval_frame._stance.stance != "default":
             return
         free_bytes = free_beside(choice)
         least_gain = LEAST_GAIN * (choice.most_saved_bytes - choice.saved_bytes)
@@ -141,8 +149,8 @@ class Choices:
         if choice.taken_bytes > choice.budget_bytes or any(
             least_gain < gain <= free_bytes for gain in gains
         ):
-            self._measured[code] = choice
-            torch._C._dynamo.eval_frame.reset_code(code)
+            self._measured[choice.graph] = choice
+            torch._C._dynamo.eval_frame.reset_code(choice.code)
 
 
 def free_beside(choice: Choice) -> int:

@@ -100,36 +100,30 @@ class Partitions:
                 return None if draws_again(graph, info, chosen) else needed(chosen) <= room
 
             code = find_compiled_code()
-            before = self.choices.measured_before(code)
             values = [node.meta.get("val") for node in graph.nodes]
             largest = max(_storage_bytes([value], device) for value in values)
+            choice = Choice(code, budget_bytes, 1.0, needed(saved), needed(saved), (), largest)
+            before = self.choices.measured_before(choice)
             if before is not None:
                 room = before.saved_bytes + free_beside(before)
             else:
                 # Gradients are as large as what they are of; the rest is for what the graphs make.
                 room = budget_bytes - needed(()) - NUM_TEMPORARIES * largest
-            share, best = 1.0, saved
-            larger: list[list[Any]] = []
-            if needed(saved) > room:
+            best = saved
+            if choice.saved_bytes > room:
+                larger: list[list[Any]] = []
                 found = before and _largest_that_fits(with_share, fits)
                 if found:
-                    share, best = found
+                    choice.share, best = found
                 else:
-                    share, best, larger = _first_that_fits(saved, with_share, fits)
-            choice = Choice(
-                code,
-                budget_bytes,
-                share,
-                needed(best),
-                needed(saved),
-                tuple(needed(nodes) for nodes in larger),
-                largest,
-            )
+                    choice.share, best, larger = _first_that_fits(saved, with_share, fits)
+                choice.saved_bytes = needed(best)
+                choice.larger_bytes = tuple(needed(nodes) for nodes in larger)
             self._state.choice = choice
             self.choices.add(choice)
             if before is not None:
                 _say_what_was_measured(before, choice)
-            elif share < 1:
+            elif choice.share < 1:
                 _say_what_was_chosen(choice)
             return best
 

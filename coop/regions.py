@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from coop._native import _C
-from coop.graph_costs import GraphCost, count_cost, find_written
+from coop.graph_costs import CONTENTS, GraphCost, count_cost, find_written
 from coop.partition_choices import name_compiled_function
 from coop.partitions import Partitions
 from coop.patches import Patches
@@ -270,9 +270,9 @@ class RegionsPatch:
         inside = self._partitions.choices.measuring(
             compiled, self._partitions.choice(), is_backward=False
         )
-        native = _C.Region(
-            inside, f"compiled::{name}.forward", written, has_results, cost.flops, cost.bytes
-        )
+        name = f"compiled::{name}.forward"
+        CONTENTS[name] = cost.contents
+        native = _C.Region(inside, name, written, has_results, cost.flops, cost.bytes)
         if not any(metadata.input_info[i].requires_grad for i in written):
             return _Region(compiled, native)
         step = _Step(compiled, native)
@@ -295,9 +295,11 @@ class RegionsPatch:
         if written is not None and getattr(compiled, "_boxed_call", False):
             cost = _UNKNOWN if graph is None else count_cost(graph)
             choices, choice = self._partitions.choices, function._coop_choice
+            name = f"compiled::{function._coop_name}.backward"
+            CONTENTS[name] = cost.contents
             native = _C.Region(
                 choices.measuring(compiled, choice, is_backward=True),
-                f"compiled::{function._coop_name}.backward",
+                name,
                 sorted({*written, *(donated or ())}),
                 True,
                 cost.flops,

@@ -121,8 +121,8 @@ function tables() {
     copied.map((row) => [row.operator, bytesText(row.bytes), row.out, row.back]), "");
   const graphs = facts.graphs;
   document.getElementById("graphs-part").hidden = !graphs.length;
-  table("graphs", ["graph", "runs", "recomputed", "time", "time again"],
-    graphs.map((row) => [row.operator, row.runs, row.replays, timeText(row.compute_ns), timeText(row.replay_ns)]), "");
+  table("graphs", ["graph", "inside", "line", "runs", "recomputed", "time", "time again"],
+    graphs.map((row) => [row.operator, row.inside, row.line, row.runs, row.replays, timeText(row.compute_ns), timeText(row.replay_ns)]), "");
   const groups = facts.step_groups;
   table("steps", ["steps", "how", "wall time", "overhead, estimated", "evictions", "recomputations", "searches", "copied to the host", "copied out", "and back"],
     groups.map((row) => [

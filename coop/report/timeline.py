@@ -119,7 +119,7 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
         most_recomputed=_most_recomputed(events, recording),
         most_copied=_most_copied(events, recording),
         kept=_kept_rows(events, recording),
-        graphs=_graphs(events, recording.operator_names),
+        graphs=_graphs(events, recording),
     )
 
 
@@ -317,10 +317,22 @@ def _forced(events: Array, clock: Array, held: Array, budget_bytes: int) -> Arra
     return np.stack([clock[rows], 1 - held[rows] / budget_bytes], axis=1)
 
 
-def _graphs(events: Array, names: list[str]) -> list[dict[str, Any]]:
-    """Compiled graphs: each is one operator (coop/regions.py)."""
-    seen = np.unique(events["op"][events["kind"] == EventKind.OPERATOR]).tolist()
-    return _by_operator(events, names, [op for op in seen if _name(names, op).startswith(GRAPH)])
+def _graphs(events: Array, recording: Recording) -> list[dict[str, Any]]:
+    """Compiled graphs: each is one operator (coop/regions.py), of a line and with others inside."""
+    names = recording.operator_names
+    operators = events[events["kind"] == EventKind.OPERATOR]
+    seen, first = np.unique(operators["op"], return_index=True)
+    lines = dict(zip(seen.tolist(), operators["source"][first].tolist(), strict=True))
+    graphs = [op for op in lines if _name(names, op).startswith(GRAPH)]
+    lines_by_name = {_name(names, op): recording.sources[lines[op]].place for op in graphs}
+    return [
+        {
+            **row,
+            "line": lines_by_name[row["operator"]],
+            "inside": recording.contents.get(row["operator"], ""),
+        }
+        for row in _by_operator(events, names, graphs)
+    ]
 
 
 def _by_operator(

@@ -23,6 +23,7 @@ import coop
 from coop._native import _C
 from coop.graph_costs import count_cost, find_written
 from coop.regions import _skipping, _without_cuda_graphs
+from coop.report.timeline import make_timeline
 
 pytestmark = pytest.mark.debug_build
 
@@ -329,9 +330,27 @@ def test_a_graph_that_was_compiled_before_the_first_budget_runs_inside_one() -> 
 
 def test_the_cost_of_a_graph_is_that_of_its_products() -> None:
     graph = make_fx(layer, tracing_mode="fake")(torch.randn(8, 16), torch.randn(16, 16))
-    flops, moved = count_cost(graph)
-    assert flops == 2 * 8 * 16 * 16
-    assert moved == 4 * (8 * 16 + 16 * 16 + 8 * 16)
+    cost = count_cost(graph)
+    assert cost.flops == 2 * 8 * 16 * 16
+    assert cost.bytes == 4 * (8 * 16 + 16 * 16 + 8 * 16)
+    assert cost.contents == "1 add, 1 mm, 1 mul, 1 sin and 1 others"
+
+
+def test_a_recording_knows_what_graphs_are_and_where_they_were_called() -> None:
+    step = compiled()
+    with coop.budget("64 MiB", device="cpu", events=True, quiet_after=None) as session:
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+        y = step(x, weight)
+        assert coop.evict(y)
+        y.sum().backward()
+    rows = make_timeline(session.events.recording()).graphs
+    forward, backward = sorted(rows, key=lambda row: row["operator"], reverse=True)
+    assert forward["operator"] == "compiled::layer[0/0].forward"
+    assert backward["operator"] == "compiled::layer[0/0].backward"
+    assert forward["inside"] == "2 detach, 1 add, 1 mm, 1 mul and 3 others"
+    assert "mm" in backward["inside"]
+    assert (forward["runs"], forward["replays"], backward["replays"]) == (1, 1, 0)
+    assert "test_regions.py" in forward["line"]
 
 
 def test_what_a_graph_writes_is_found_through_views() -> None:
