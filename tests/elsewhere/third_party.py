@@ -101,15 +101,6 @@ SCRIPTS = (
         data.stories,
     ),
     Script(
-        "pbloem/former",
-        ".",
-        "experiments/generate.py --num-batches 2 --batch-size 8 --depth 6 --data data/enwik8.gz "
-        "--test-every 1 --test-subset 512 --test-batchsize 8 --sample-length 8",
-        data.enwik8,
-        shows="bits per byte",
-        paths=".",
-    ),
-    Script(
         "huggingface/transformers",
         "examples/pytorch/language-modeling",
         f"run_clm.py --config_name gpt2 --block_size 256 {_CLM}",
@@ -168,7 +159,7 @@ SCRIPTS = (
     Script(
         "pytorch/examples",
         "dcgan",
-        "main.py --dataset fake --batchSize 128 --dry-run --workers 0 --manualSeed 1",
+        "main.py --dataset fake --batchSize 512 --dry-run --workers 0 --manualSeed 1",
         shows="Loss_D",
     ),
     Script(
