@@ -146,11 +146,14 @@ class Cell:
     def measure(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The row."""
         assert self._process is not None
-        plain = [r for r in rows if r["model"] == self.row["model"] and r["way"] == "plain"]
-        whole = self._within or (plain[0].get("memory_bytes", 0) if plain else 0)
+        of = [r for r in rows if (r["model"], r["way"]) == (self.row["model"], self._way.of)]
+        whole = self._within or (of[0].get("memory_bytes", 0) if of else 0)
         if self._way.share and not whole:
             self.stop()
-            return {**self.row, "why_not": "plain torch does not run: no share of what it takes"}
+            return {
+                **self.row,
+                "why_not": f"{self._way.of} does not run: no share of what it takes",
+            }
         begin = time.monotonic()
         line = f"{whole} {self._within or 0}\n"
         try:

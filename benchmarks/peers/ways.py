@@ -40,7 +40,8 @@ class Way:
     name: str  # of the peer, as in the legend
     setting: str = ""
     apply: Callable[[Setup], None] = lambda setup: None
-    share: float = 0.0  # of what plain takes, or of a limit: the budget of coop; 0: no budget
+    share: float = 0.0  # of what `of` takes, or of a limit: the budget of coop; 0: no budget
+    of: str = "plain"  # another way's label
     is_quick: bool = True  # also at tiny size on a CPU
     turn: int = 1  # the ways of turn 0 are measured first on all models, then those of 1, ...
     host: int | str = 0  # coop's room for copies
@@ -200,9 +201,18 @@ WAYS = (
         Way("coop", f"{share:.0%}", share=share, is_quick=share in (0.8, 0.6, 0.5), turn=turn)
         for share, turn in ((0.9, 2), (0.8, 0), (0.7, 1), (0.6, 0), (0.5, 0), (0.4, 0), (0.3, 1))
     ),
+    Way("coop", "as checkpoint", share=1.0, of="checkpoint", turn=0),
     *(
         Way("coop, compiled", f"{share:.0%}", compiled, share=share, is_quick=is_quick, turn=turn)
-        for share, is_quick, turn in ((0.8, False, 2), (0.6, True, 1), (0.45, False, 1))
+        for share, is_quick, turn in ((0.8, False, 2), (0.6, True, 1), (0.45, False, 2))
+    ),
+    Way(
+        "coop, compiled",
+        "as compile, checkpoint",
+        compiled,
+        share=1.0,
+        of="compile, checkpoint",
+        is_quick=False,
     ),
 )
 

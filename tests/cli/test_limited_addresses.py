@@ -45,7 +45,8 @@ def test_where_addresses_are_limited_the_budget_is_what_imports_have_left(
     assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
     got = re.search(r"coop: got     ([\d.]+) MiB on the CPU", ran.stderr)
     assert got is not None, ran.stderr
-    assert 300 < float(got[1]) < 384  # half of what 1.75 GiB without 1 GiB and threads is
+    # Half of what is left: at most half of 1.75 GiB without that 1 GiB, threads and libraries.
+    assert 128 < float(got[1]) <= 384
     assert int(re.search(r"(\d+) evictions", ran.stderr)[1]) > 100  # type: ignore[index]
     assert (tmp_path / "out.html").exists() == bool(options)
 
