@@ -154,7 +154,6 @@ def _are_like(params: Iterable[Tensor | None], tensors: Iterable[Tensor | None])
     return all(
         param is not None
         and tensor is not None
-        and tensor.layout == torch.strided
         and tensor.device == param.device
         and tensor.shape == param.shape
         and tensor.stride() == param.stride()
