@@ -18,6 +18,7 @@ from torch import Tensor
 
 from coop.errors import OutOfBudgetError, say_what_was_updated
 from coop.patches import Patches
+from coop.sizes import LARGEST_BYTES
 
 __all__ = ["UpdatesPatch", "find_parts"]
 
@@ -97,14 +98,14 @@ def find_parts(lists: tuple[Any, ...], part_bytes: PartBytes) -> list[slice]:
     if num_tensors < 2 or any(len(each) != num_tensors for each in filled):
         return []
     first = filled[0][0]
-    if first is None:
+    if first is None or part_bytes(first, LARGEST_BYTES) == 0 or not _are_alike(filled):
         return []
     sizes = [
         sum(t.nbytes for t in entry if t is not None and t.device == first.device)
         for entry in zip(*filled, strict=True)
     ]
     most = part_bytes(first, sum(sizes))
-    if most == 0 or not _are_alike(filled):
+    if most == 0:
         return []
     parts: list[slice] = []
     held = spare = 0  # spare: of it, what is above `most`
@@ -134,7 +135,12 @@ def _are_alike(lists: Lists) -> bool:
         if all(tensor is None for tensor in each):
             continue
         for param, tensor in zip(params, each, strict=True):
-            if param is None or tensor is None or not tensor.is_floating_point():
+            if (
+                param is None
+                or tensor is None
+                or not tensor.is_floating_point()
+                or tensor.is_sparse
+            ):
                 return False
             # torch's lists of one type are made by the parameters' type.
             if dtypes.setdefault((number, param.dtype), tensor.dtype) != tensor.dtype:
@@ -148,7 +154,6 @@ def _are_like(params: Iterable[Tensor | None], tensors: Iterable[Tensor | None])
     return all(
         param is not None
         and tensor is not None
-        and tensor.layout == torch.strided
         and tensor.device == param.device
         and tensor.shape == param.shape
         and tensor.stride() == param.stride()

@@ -271,6 +271,7 @@ def test_a_disk_that_is_full_is_no_error_where_there_is_another_way(tmp_path: Pa
         check=False,
     )
     assert ran.stdout == "the same\n", ran.stderr
+    assert ran.stderr.count("coop: the system has no more than 0 MiB for copies (host=)") == 1
 
 
 @pytest.mark.parametrize(

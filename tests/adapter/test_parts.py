@@ -231,6 +231,29 @@ def test_lists_of_an_optimizer_that_are_not_alike_are_not_sliced() -> None:
     assert parts(many(), many()[1:]) == []
 
 
+@pytest.mark.parametrize("host", ["0", "64MiB"])
+def test_gradients_of_few_rows_are_updated_as_without_a_budget(host: str, tmp_path: Path) -> None:
+    """Sparse ones have no storage, and their lists are not sliced."""
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(0)
+        layers = [nn.Embedding(512, 64, sparse=True) for _ in range(6)]
+        params = [param for layer in layers for param in layer.parameters()]
+        optimizer = optim.SGD(params, lr=0.1, foreach=True)
+        for _ in range(2):
+            loss = torch.stack([layer(torch.arange(0, 512, 7)).sum() for layer in layers]).sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch._foreach_mul_([p.grad for p in params if p.grad is not None], 0.5)
+            optimizer.step()
+        return [*params]
+
+    expected = cloned(run())
+    with coop.budget("2MiB", **room(tmp_path, host=host)):
+        result = run()
+    assert same_bits(expected, cloned(result))
+
+
 def adamw(params: list[nn.Parameter]) -> torch.optim.Optimizer:
     return optim.AdamW(params, fused=True)
 
@@ -293,6 +316,23 @@ def test_an_update_that_fails_in_the_middle_says_so(foreach: bool, tmp_path: Pat
         if left > 0:
             break
     assert told == set(range(8))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", FUSED)
+def test_torchs_kernels_leave_gradients_that_they_do_not_unscale(
+    name: str, dtype: torch.dtype
+) -> None:
+    """Its schemas say that they are written; the engine knows better."""
+    params = [nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
+    gradients = [torch.randn(shape).to(dtype) for shape in SHAPES]
+    optimizer = FUSED[name](params)
+    for _ in range(2):
+        for param, gradient in zip(params, gradients, strict=True):
+            param.grad = gradient.clone()
+        optimizer.step()
+        now = [param.grad for param in params if param.grad is not None]
+        assert same_bits(now, gradients)
 
 
 def test_gradients_that_an_update_only_reads_are_not_copied_again(tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ class Lists {
       const Tensors tensors = tensors_of(l);
       if (at::Tensor(tensors.get(0)).device().type() != device.type()) continue;
       for (int64_t i = 0; i < size_; ++i) {
-        result[static_cast<size_t>(i)] +=
-            static_cast<Bytes>(at::Tensor(tensors.get(static_cast<size_t>(i))).nbytes());
+        const at::Tensor tensor = tensors.get(static_cast<size_t>(i));
+        if (tensor.layout() != c10::kStrided) continue;  // a gradient of few rows has no such size
+        result[static_cast<size_t>(i)] += static_cast<Bytes>(tensor.nbytes());
       }
     }
     return result;

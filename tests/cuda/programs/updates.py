@@ -74,7 +74,11 @@ def _update(make: Make, dtype: torch.dtype, scaled: bool = False) -> str:
         scaler.scale(torch.ones((), device="cuda"))
         if not scaled:
             nn.utils.clip_grad_norm_(params, 1.0, foreach=True)
+        before = None if scaled else [p.grad.clone() for p in params if p.grad is not None]
         scaler.step(optimizer)
+        if before is not None:  # an update that does not unscale gradients only reads them
+            now = [param.grad for param in params if param.grad is not None]
+            assert all(torch.equal(old, new) for old, new in zip(before, now, strict=True))
         scaler.update()
     states = [value for param in params for value in optimizer.state[param].values()]
     return _digest([*params, *[state for state in states if isinstance(state, Tensor)]])
