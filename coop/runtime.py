@@ -50,12 +50,13 @@ class Runtime:
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
         self.regions = RegionsPatch(self._step_begins, self._step_ends, self._active_engine)
+        self._higher_order = HigherOrderPatch()
         self._patches: tuple[Patch, ...] = (
             self.memory,
             self.threads,
             InterruptsPatch(),
             DistributedPatch(),
-            HigherOrderPatch(),
+            self._higher_order,
             UpdatesPatch(self._part_bytes),
             self.regions,
         )
@@ -126,7 +127,8 @@ class Runtime:
         engines = [session._live]
         try:
             for patch in self._patches:
-                patch.leave()
+                if patch is not self._higher_order:
+                    patch.leave()
             engines = list(session._engines().values())
             session._remember()
         finally:
@@ -136,6 +138,7 @@ class Runtime:
             lost: list[str] = []
             for engine in engines:
                 lost += engine.close()
+            self._higher_order.leave()  # what is brought back on leaving may need it
             session._let_go()
             for engine in engines:
                 self.threads.hold_until_done(engine)

@@ -100,8 +100,7 @@ class Core {
   double clock() const { return journal_.clock; }
   Host* host() const { return &host_; }
   Stats stats() const;
-  void reset_peak() { space_.reset_peak(); }
-  void watch_growth() { space_.watch_growth(); }
+  void reset_peak(Space::Peak peak = Space::Peak::kHeld) { space_.reset(peak); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }

@@ -364,7 +364,7 @@ void bind_engine(py::module_& m) {
       .def("watch_growth",
            [](Engine& engine) {
              const EngineLock guard(engine);
-             engine.core().watch_growth();
+             engine.core().reset_peak(Space::Peak::kGrowth);
            })
       .def("growth_bytes",
            [](Engine& engine) {

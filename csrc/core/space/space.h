@@ -75,10 +75,16 @@ class Space {
   Bytes budget() const { return budget_; }
   Bytes held() const { return held_; }
   Bytes peak() const { return peak_; }
-  void reset_peak() { peak_ = held_; }
-  // How much more was held at most than when growth was last watched, had nothing been evicted.
-  void watch_growth() { most_demand_ = demand_before_ = demand(); }
+  // How much more was held at most than when growth was last reset, had nothing been evicted.
   Bytes growth() const { return most_demand_ - demand_before_; }
+  enum class Peak : uint8_t { kHeld, kGrowth };
+  void reset(Peak peak) {
+    if (peak == Peak::kHeld) {
+      peak_ = held_;
+    } else {
+      most_demand_ = demand_before_ = demand();
+    }
+  }
   int64_t num_blocks() const;
   // What is asked for and freed by the program has to be told to it.
   Needed& needed() { return needed_; }
