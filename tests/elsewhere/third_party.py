@@ -345,6 +345,7 @@ def main() -> int:
         if args.only not in script.name or (not args.only and is_done):
             continue
         outcome = try_out(script, args.checkouts.resolve())
+        known = json.loads(args.out.read_text()) if args.out.exists() else {}  # others write too
         known[script.name] = asdict(outcome)
         args.out.parent.mkdir(exist_ok=True)
         args.out.write_text(json.dumps(known, indent=1))
