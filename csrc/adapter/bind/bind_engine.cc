@@ -185,6 +185,7 @@ void bind_engine(py::module_& m) {
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("set_profiling", &set_profiling);
+  m.def("set_meta_counts", &set_meta_counts);
   m.def("resize_meta",
         [](py::handle storage, Bytes bytes) { resize_meta(*storage_of(storage), bytes); });
   m.def("call_seen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {
