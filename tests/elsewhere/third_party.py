@@ -411,6 +411,8 @@ def make_page(outcomes: list[Outcome]) -> str:
         cost = re.sub(r"coop: cost +|about | more compute.*|: no value.*", "", cost)
         plain = "runs out" if runs_out(each) else each.plain_error[:60] or "runs"
         trains = "trains" if each.trained else each.failure[:60]
+        if "OutOfBudgetError" in trains:
+            trains = "out of budget"
         same = "yes" if each.same else "no" if each.name in seeded else "it has no seed"
         rows.append(
             f"| {each.name} | {each.peak_bytes / MIB:.0f} MiB | {each.limit_bytes / MIB:.0f} MiB "
