@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["addresses_left", "available_bytes", "memory_bytes", "num_workers"]
+__all__ = [
+    "addresses_left",
+    "available_bytes",
+    "is_wsl",
+    "memory_bytes",
+    "num_workers",
+    "room_for_copies",
+]
+
+# Of the main memory that is available, what copies may take by themselves; under WSL, where Windows
+# lets half of its memory be locked at most.
+_ROOM, _ROOM_IN_WSL = 0.5, 0.25
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
@@ -43,6 +54,21 @@ def addresses_left(root: Path = Path("/")) -> int | None:
     process = _numbers(root / "proc/self/status", ":")
     left = [limit - process.get(used, 0) * 1024 for used, limit in _address_limits()]
     return max(min(left), 0) if left else None
+
+
+def is_wsl(root: Path = Path("/")) -> bool:
+    """Whether this Linux runs inside of Windows."""
+    return "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower()
+
+
+def room_for_copies(root: Path = Path("/")) -> int:
+    """A share of the main memory that is available, for this worker of the machine's.
+
+    Page-locked memory is taken in pieces as it is needed: where the system locks less, there is
+    less. CUDA's driver locks it, for which `ulimit -l` does not count.
+    """
+    share = _ROOM_IN_WSL if is_wsl(root) else _ROOM
+    return int(available_bytes(root) * share) // num_workers()
 
 
 def num_workers() -> int:

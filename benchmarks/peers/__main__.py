@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="of this slice")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    end = time.monotonic() + 60 * args.minutes
     rows: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
     known = {key_of(row) for row in rows}
     names = args.models.split(",") if args.models else [name for name, _ in MODELS[args.size]]
@@ -74,7 +74,14 @@ def main() -> int:
         for cell in [Cell(name, batch or batches.get(name), way, args.size, args.within)]
         if (args.size != "tiny" or way.is_quick) and key_of(cell.row) not in known
     ]
-    cells = deque(cell for _, cell in sorted(missing, key=lambda each: each[0]))
+    cells = [cell for _, cell in sorted(missing, key=lambda each: each[0])]
+    return run_cells(cells, rows, args.out, args.minutes)
+
+
+def run_cells(cells: Iterable[Cell], rows: list[dict[str, Any]], out: Path, minutes: float) -> int:
+    """Measures them in order, and writes each row when it is there. As `main`."""
+    end = time.monotonic() + 60 * minutes
+    cells = deque(cells)
     try:
         while cells:
             if time.monotonic() > end:
@@ -83,7 +90,7 @@ def main() -> int:
             for cell in list(cells)[:NUM_READY]:
                 cell.start()  # the next ones get ready meanwhile
             rows.append(cells.popleft().measure(rows))
-            write_whole(args.out, (json.dumps(rows, indent=1) + "\n").encode())
+            write_whole(out, (json.dumps(rows, indent=1) + "\n").encode())
             print(describe(rows[-1]), flush=True)
     finally:
         for cell in cells:
@@ -103,7 +110,13 @@ class Cell:
     """One row, and the process that measures it."""
 
     def __init__(
-        self, model: str, batch: int | None, way: Way, size: str, within: int | None
+        self,
+        model: str,
+        batch: int | None,
+        way: Way,
+        size: str,
+        within: int | None,
+        *options: str,
     ) -> None:
         self._way = way
         self._size = size
@@ -113,6 +126,7 @@ class Cell:
         self._command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.cell", model]
         self._command += [way.label, "--size", size]
         self._command += [] if batch is None else ["--batch", str(batch)]
+        self._command += options
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:

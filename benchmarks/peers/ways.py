@@ -14,7 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from benchmarks.models import Workload
 from benchmarks.models.workload import checkpoint_module
 
-__all__ = ["WAYS", "WAYS_WITHIN", "CannotRun", "Setup", "Way"]
+__all__ = ["WAYS", "WAYS_WITHIN", "WAYS_WITH_COPIES", "CannotRun", "Setup", "Way"]
 
 
 class CannotRun(Exception):
@@ -44,6 +44,8 @@ class Way:
     of: str = "plain"  # another way's label
     is_quick: bool = True  # also at tiny size on a CPU
     turn: int = 1  # the ways of turn 0 are measured first on all models, then those of 1, ...
+    host: int | str = 0  # coop's room for copies
+    only_copies: bool = False  # coop's model of the link says that copies cost nothing
     config: dict[str, Any] = field(default_factory=dict)  # of torch._functorch.config
 
     @property
@@ -219,4 +221,12 @@ WAYS_WITHIN = (
     *(way for way in WAYS if not way.share),
     Way("coop", share=1.0),
     Way("coop, compiled", apply=compiled, share=1.0),
+)
+
+# What copies are compared with (copies.py): these at what they take, and coop in a budget.
+WAYS_WITH_COPIES = (
+    *(way for way in WAYS if way.name in ("plain", "checkpoint", "offload hooks")),
+    Way("coop, recompute only", share=1.0),
+    Way("coop, copies only", share=1.0, host="auto", only_copies=True),
+    Way("coop, both", share=1.0, host="auto"),
 )
