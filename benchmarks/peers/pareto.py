@@ -117,7 +117,8 @@ def draw(model: str, rows: list[dict[str, Any]], theme: str) -> Pictures:
                 x, y, mark, ls="-" if len(own) > 1 else "", lw=1.2, ms=8, color=color, label=peer
             )
         axes.set_xlabel(f"memory taken from the {'driver' if is_gpu(rows) else 'system'}, {name}")
-        axes.set_ylabel("step, ms (a bar: from the quickest to the slowest)")
+        of = "" if is_gpu(rows) else " of CPU time"
+        axes.set_ylabel(f"step, ms{of} (a bar: from the quickest to the slowest)")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.set_title(f"{model}: below and to the left is better; the thin line is the front")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.floor import floor
+from benchmarks.floor import floor, floor_with_copies
 from benchmarks.optimum import chain, optimum, random_graph, recurrent, residual, ushape
 from benchmarks.program import read_program
 from coop.planner import smallest_budget
@@ -84,3 +84,21 @@ def test_it_is_never_above_the_optimum(tmp_path: Path, name: str) -> None:
         cost, is_proved = optimum(graph, budget)
         assert is_proved
         assert least <= cost / sum(graph.cost) - 1 + 1e-6
+
+
+def test_with_copies_a_step_takes_the_longer_of_both_ways(tmp_path: Path) -> None:
+    found = program(tmp_path / "trace.jsonl")  # 200 ns
+    budgets = [12 * UNIT, 11 * UNIT, 10 * UNIT, 9 * UNIT]
+    # One unit in 20 ns: beside the operators for nothing.
+    assert floor_with_copies(found, budgets, UNIT / 20e-9) == [0, 0, 0, 0]
+    # In 400 ns: a copy of what is missing would take twice as long as the step. The best is to
+    # recompute all but a part.
+    fast, slow = (floor_with_copies(found, budgets, UNIT / ns * 1e9) for ns in (400, 40_000))
+    least = floor(found, budgets)
+    for one, other, nothing in zip(fast, slow, least, strict=True):
+        assert one <= other + 1e-6
+        assert other <= nothing + 1e-6
+    assert slow[:3] == pytest.approx(least[:3], abs=0.02)
+    # That the large operator's own result cannot leave is not known: one unit of it would have to.
+    assert math.isinf(least[3])
+    assert fast[3] == pytest.approx(400 / 200 - 1, abs=0.02)

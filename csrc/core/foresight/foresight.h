@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/foresight/layout.h"
 #include "core/foresight/making.h"
 #include "core/foresight/preferences.h"
 #include "core/foresight/schedule.h"
@@ -69,12 +70,18 @@ class Foresight {
   void aborted() {
     if (logging_) log_.take_back();
   }
-  // An operator is about to run whose inputs are not all there. Calls replay(value) and
-  // release(value) for what the schedule does before it, in order; nothing if the inputs are not
-  // those that are foreseen.
+  // Whether the schedule does anything before the operator that is about to run.
+  bool acts_before_operator() const {
+    if (!is_following()) return false;
+    const std::vector<int32_t>& first = followed_->schedule.first_before;
+    const size_t op = log_.position();
+    return op + 1 < first.size() && first[op] < first[op + 1];
+  }
+  // Calls replay(value) and release(value) for what it does, in order; nothing if the operator's
+  // inputs are not those that are foreseen.
   template <typename F, typename G>
   void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
-    if (!is_following() || !brings_back(inputs)) return;
+    if (!brings_back(inputs)) return;
     const Place place = here();
     const Schedule& schedule = followed_->schedule;
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
@@ -111,15 +118,17 @@ class Foresight {
       for_each_dead(release);
     }
   }
-  // The step is over, and the next one has begun. What is dead by now is released first.
+  // The step is over, and the next one has begun. What is dead by now is released first. Returns
+  // what is to be moved now, for the schedule that is followed from here on: in this order each has
+  // room. `may_move`: see Note [Moving roots].
   template <typename F>
-  void end_step(F&& release) {
+  std::vector<Relocation> end_step(bool may_move, F&& release) {
     if (is_following()) {
       Known* known = std::exchange(followed_, nullptr);  // nothing is wanted any more
       for_each_dead(release);
       followed_ = known;
     }
-    end_step();
+    return end_step(may_move);
   }
 
   // --- what it advises --------------------------------------------------------------------------
@@ -133,6 +142,9 @@ class Foresight {
   void expect(const Recipe& recipe);
   // Whether what a replay has made besides is worth its bytes.
   bool takes(const Value* value) const;
+  // A replay is about to write the value in place, which nobody can see. Whether it is read again
+  // as it is: the next version has a place of its own then.
+  bool keeps_when_written(const Value* value) const;
   // Where what is allocated next is to lie: by the program, or by a replay. Tried in turn.
   struct Places {
     Bytes first = -1;  // -1: none
@@ -204,12 +216,12 @@ class Foresight {
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
-  void end_step();
+  std::vector<Relocation> end_step(bool may_move);
   void judge(Known& known, Cost replay_cost);
   void make(Known& known, bool may_stay);
   void improve(Known& known);
   void begin_making(Known& known, Cost most_cost, int64_t most_looks);
-  void take_made(const Known* seen);
+  std::vector<Relocation> take_made(const Known* seen);
   Known* find_known();
   template <typename F>
   void for_each_dead(F&& f) {
@@ -231,6 +243,7 @@ class Foresight {
   std::unique_ptr<Making> making_;  // null: none
   Known* made_for_ = nullptr;
   bool may_stay_ = false;  // its schedule, if no other is made
+  bool may_move_ = false;  // what the optimizer has written, now
   int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
   Known* tried_ = nullptr;   // what this step began to follow last

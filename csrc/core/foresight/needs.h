@@ -13,7 +13,7 @@ namespace coop {
 struct Need {
   int32_t time;
   bool kept;
-  bool passing = false;  // only for what is made from it then: its bytes are those of a replay
+  bool passing = false;  // only for what is made from it then: it is gone while the operator runs
   bool derived = false;  // not of the program: for what is recomputed then
 };
 

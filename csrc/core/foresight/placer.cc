@@ -48,19 +48,6 @@ struct Placed {
   const Rectangle* rectangle;
 };
 
-constexpr StepProgram::Death kNoDeath{StepProgram::kNever, 0, 0};
-
-// A value that outlives its step lives on until its successor is made, which is about when its
-// predecessor died: one of the same size.
-StepProgram::Death take_death(std::vector<StepProgram::Death>& deaths, Bytes bytes) {
-  const auto found = std::find_if(deaths.begin(), deaths.end(),
-                                  [&](const StepProgram::Death& d) { return d.bytes == bytes; });
-  if (found == deaths.end()) return kNoDeath;
-  const StepProgram::Death death = *found;
-  deaths.erase(found);
-  return death;
-}
-
 class Placer {
  public:
   Placer(const StepProgram& program, const Timeline& timeline,
@@ -302,20 +289,6 @@ Schedule Placer::schedule() const {
 }
 
 }  // namespace
-
-std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& space, int64_t step) {
-  std::vector<StepProgram::Death> deaths = program.older_deaths;
-  std::vector<Obstacle> obstacles;
-  space.for_each_block([&](const Block& block) {
-    if (block.is_free()) return;
-    StepProgram::Death death = kNoDeath;
-    if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
-    if (!is_at_once(death)) {
-      obstacles.push_back({block.offset, block.offset + block.bytes, death});
-    }
-  });
-  return obstacles;
-}
 
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
                               const std::vector<Obstacle>& obstacles, Bytes arena_end,

@@ -268,12 +268,15 @@ std::vector<Needs> Timeline::needs() const {
     }
     for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
       if (!stays_[s].replayed || stays_[s].begin == stays_[s].end) continue;
-      const size_t i = need_before(list, stays_[s].time);
-      if (list[i].time != stays_[s].time) continue;
+      size_t i = need_before(list, stays_[s].time);
+      // Who reads it comes later.
+      if (list[i].time != stays_[s].time) {
+        list.insert(list.begin() + ++i, {stays_[s].time, false, false, true});
+      }
       list[i].kept = false;
-      const bool is_last = i + 1 == list.size() || (s + 1 < first_stays_[item + 1] &&
-                                                    list[i + 1].time >= stays_[s + 1].time);
-      list[i].passing = list[i].derived && is_last;
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      list[i].passing = list[i].derived && (i + 1 == list.size() || !list[i + 1].kept);
     }
   }
   return needs;
