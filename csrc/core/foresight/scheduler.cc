@@ -240,10 +240,10 @@ bool Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
 }
 
 // It stays on, so its bytes count.
-void Scheduler::settle(int32_t item, size_t need) {
-  Need& settled = needs_[item][need];
-  if (!std::exchange(settled.passing, false)) return;
-  profile_.add(first_spared(settled), begin(settled.time + 1), program_.items[item].bytes);
+void Scheduler::end_passing(int32_t item, size_t need) {
+  Need& ended = needs_[item][need];
+  if (!std::exchange(ended.passing, false)) return;
+  profile_.add(first_spared(ended), begin(ended.time + 1), program_.items[item].bytes);
 }
 
 void Scheduler::set_passing(int32_t time, Bytes bytes) {
@@ -267,7 +267,7 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
   }
   const int32_t before = needs[i].time;
   if (keep || can_bridge(item, before, time)) {
-    settle(item, i);
+    end_passing(item, i);
     needs.insert(needs.begin() + i + 1, {time, true, false, true});
     profile_.add(begin(before + 1), begin(time + 1), bytes);
   } else {
@@ -275,8 +275,8 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
     queue_.push_back(item);
   }
   if (i + 2 < needs.size() && !needs[i + 2].kept && can_bridge(item, time, needs[i + 2].time)) {
-    settle(item, i + 1);
-    settle(item, i + 2);
+    end_passing(item, i + 1);
+    end_passing(item, i + 2);
     needs[i + 2].kept = true;
     profile_.add(begin(time + 1), begin(needs[i + 2].time), bytes);
   }
@@ -301,7 +301,7 @@ void Scheduler::make_again(int32_t item, int32_t time, int32_t kept) {
 void Scheduler::give_up(const Gap& gap) {
   Needs& needs = needs_[gap.item];
   const size_t i = need_before(needs_[gap.item], gap.time);
-  settle(gap.item, i);
+  end_passing(gap.item, i);
   needs[i].kept = false;
   Need& before = needs[i - 1];
   const bool passes = before.derived && !before.passing;

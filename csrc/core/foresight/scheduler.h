@@ -57,7 +57,7 @@ class Scheduler {
   void give_up(const Gap& gap);
   void make_again(int32_t item, int32_t time, int32_t kept);
   void require(int32_t item, int32_t time, bool keep);
-  void settle(int32_t item, size_t need);
+  void end_passing(int32_t item, size_t need);
   void set_passing(int32_t time, Bytes bytes);
 
   const StepProgram& program_;
