@@ -56,6 +56,8 @@ class Core {
   void abort(Operation& operation);
   // Nothing runs any more that used what the operation locked.
   void let_go(Operation& operation);
+  // Whether the schedule brings anything back before the next one begins.
+  bool acts_before() const { return foresight_.acts_before(); }
   // Before commit() and abort(), which do it too: see Writes::resolve.
   void resolve_writes(Operation& operation) { writes_.resolve(operation.writes); }
   // The last resort, for an operator that did not fit and was aborted: see Compactor. True: it is

@@ -15,12 +15,12 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
   COOP_DEBUG_ASSERT(!operation.is_running());
   locked.clear();
   writes_.begin(operation.writes);
-  bool resident = true;
+  bool ready = true;
   for (size_t i = 0; i < num_inputs; ++i) {
     locked.push_back(inputs[i]->value);
-    resident &= inputs[i]->value->is_resident();
+    ready &= inputs[i]->value->is_ready();
   }
-  if (!resident) {
+  if (!ready || foresight_.acts_before()) {
     try {
       follow_schedule(locked);
       materializer_.make_resident(locked.data(), locked.size());
@@ -106,24 +106,46 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
     collector_.unlock(value);
   }
   end(operation);
-  foresight_.end_operator([&](Value* value) { give_up(value); });
+  foresight_.end_operator([&](Schedule::Action::Kind kind, Value* value) { act(kind, value); });
 }
 
-// What a schedule has no use for any more.
+// What a schedule has no use for any more. What it does not copy is recomputed.
 void Operators::give_up(Value* value) {
   if (value->storage == nullptr) {
     collector_.reconsider(value);
   } else if (value->can_leave() && value->locks == 0) {
     quiet_steps_.on_search();  // it would not fit without
-    evictor_.evict(value);
+    if (value->is_version() && !value->is_saved()) {
+      evictor_.give_up(value);
+    } else {
+      evictor_.evict(value);
+    }
+  }
+}
+
+void Operators::act(Schedule::Action::Kind kind, Value* value) {
+  using Kind = Schedule::Action::Kind;
+  switch (kind) {
+    case Kind::kReplay:
+      if (value->is_saved() && value->is_version()) host_copies_.forget(value);
+      materializer_.make_resident(&value, 1);
+      break;
+    case Kind::kGiveUp:
+      give_up(value);
+      break;
+    case Kind::kCopyOut:
+      if (value->can_leave() && value->locks == 0) host_copies_.begin_to_save(value);
+      break;
+    case Kind::kCopyIn:
+      materializer_.begin_to_bring_back(value);
+      break;
   }
 }
 
 void Operators::follow_schedule(const std::vector<Value*>& inputs) {
   try {
-    foresight_.begin_operator(
-        inputs, [&](Value* value) { materializer_.make_resident(&value, 1); },
-        [&](Value* value) { give_up(value); });
+    foresight_.begin_operator(inputs,
+                              [&](Schedule::Action::Kind kind, Value* value) { act(kind, value); });
   } catch (const OutOfBudget&) {
     if (faults_.has_struck()) throw;
     foresight_.give_up();

@@ -39,7 +39,8 @@ Foresight::Known* Foresight::find_known() {
 // It is the step before that is judged; the journal counts the next one already.
 void Foresight::end_step() {
   if (!enabled_) return;
-  const Cost replay_cost = journal_.stats.replay_cost - replay_cost_before_;
+  const Cost cost_so_far = journal_.stats.replay_cost + journal_.stats.host_wait;
+  const Cost cost = cost_so_far - cost_before_;
   const bool pressed = journal_.stats.num_evictions > evictions_before_;
   if (logging_ && pressed && !marks_.empty()) {
     log_.end();
@@ -56,7 +57,7 @@ void Foresight::end_step() {
       }
       known = known_.emplace_back(std::make_unique<Known>()).get();
       known->marks = std::move(marks_);
-      known->online_cost = replay_cost;
+      known->online_cost = cost;
       if (num_guesses_ < kMostGuesses) {
         ++num_guesses_;
         known->is_guess = true;
@@ -65,9 +66,9 @@ void Foresight::end_step() {
     } else {
       num_guesses_ -= std::exchange(known->is_guess, false);
       if (tried_ == known) {
-        judge(*known, replay_cost);
+        judge(*known, cost);
       } else if (known->schedule.empty() && known->num_made < 2) {
-        known->online_cost = std::min(known->online_cost, replay_cost);
+        known->online_cost = std::min(known->online_cost, cost);
         make(*known, /*may_stay=*/false);
       }
     }
@@ -75,7 +76,7 @@ void Foresight::end_step() {
     take_made(known);
   }
   evictions_before_ = journal_.stats.num_evictions;
-  replay_cost_before_ = journal_.stats.replay_cost;
+  cost_before_ = cost_so_far;
   // A step in which nothing is evicted needs no schedule, and is not worth noting.
   logging_ = pressed;
   marks_.clear();
@@ -92,18 +93,18 @@ void Foresight::end_step() {
 
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
 // not by how busy the machine was.
-void Foresight::judge(Known& known, Cost replay_cost) {
+void Foresight::judge(Known& known, Cost cost) {
   const bool went_as_foreseen = is_following();
   journal_.stats.num_followed += went_as_foreseen;
   const Cost step_cost = log_.program().cost();
   const bool same_costs = std::abs(step_cost - known.step_cost) <= 0.01 * known.step_cost;
-  if (same_costs && replay_cost <= known.schedule.replay_cost * 1.01) {
+  if (same_costs && cost <= known.schedule.cost() * 1.01) {
     if (went_as_foreseen && !known.is_improved) improve(known);
     return;
   }
   if (known.step_cost > 0) known.online_cost *= step_cost / known.step_cost;
   known.step_cost = step_cost;
-  const bool is_better = replay_cost <= known.online_cost;
+  const bool is_better = cost <= known.online_cost;
   if (known.num_made < kMostMade) {
     // What lay in the way when it was made may lie elsewhere now.
     make(known, /*may_stay=*/went_as_foreseen && is_better);
@@ -127,14 +128,15 @@ void Foresight::improve(Known& known) {
   if (making_ != nullptr) return;
   known.is_improved = true;
   may_stay_ = true;
-  begin_making(known, known.schedule.replay_cost, kMoreLooks);
+  begin_making(known, known.schedule.cost(), kMoreLooks);
 }
 
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
   const StepProgram& program = log_.program();
   ScheduleTask task{program,           find_obstacles(program, space_, journal_.step),
                     space_.budget(),   most_cost,
-                    known.preferences, most_looks};
+                    known.preferences, most_looks,
+                    copy_room_};
   made_for_ = &known;
   num_waits_ = 0;
   making_ = std::make_unique<Making>(std::move(task), in_background_);
@@ -165,8 +167,8 @@ bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
   auto is_made = [&](const Value* value) {
     const int32_t item = log_.item_of(value);
     for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
-      if (schedule.before[i].first_result < 0) continue;
-      for (size_t r = schedule.before[i].first_result; r < schedule.end_results(i); ++r) {
+      const Schedule::Action& action = schedule.before[i];
+      for (int32_t r = action.first_result; r < action.end_result; ++r) {
         if (schedule.results[r].item == item && schedule.results[r].wanted) return true;
       }
     }
@@ -184,7 +186,7 @@ void Foresight::expect(const Recipe& recipe) {
   if (value == nullptr || value->recipe != &recipe) return;
   expected_.place = here();
   expected_.begin = expected_.next = schedule.before[action_].first_result;
-  expected_.end = static_cast<int32_t>(schedule.end_results(action_));
+  expected_.end = schedule.before[action_].end_result;
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
     const Schedule::Result& result = schedule.results[r];
     if (result.wanted) holds_[result.item] = result.outlives;

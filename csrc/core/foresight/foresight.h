@@ -29,6 +29,7 @@ class Foresight {
   Foresight(const Config& config, Graph& graph, const Space& space, Journal& journal)
       : enabled_(config.policy.foresight),
         in_background_(config.in_background),
+        copy_room_{config.host_bytes, config.link},
         space_(space),
         journal_(journal),
         log_(graph, space, journal) {}
@@ -69,32 +70,37 @@ class Foresight {
   void aborted() {
     if (logging_) log_.take_back();
   }
-  // An operator is about to run whose inputs are not all there. Calls replay(value) and
-  // release(value) for what the schedule does before it, in order; nothing if the inputs are not
-  // those that are foreseen.
-  template <typename F, typename G>
-  void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
-    if (!is_following() || !brings_back(inputs)) return;
+  // Whether the schedule does anything before the next operator.
+  bool acts_before() const {
+    if (!is_following()) return false;
+    const std::vector<int32_t>& first = followed_->schedule.first_before;
+    const size_t op = log_.position();
+    return op + 1 < first.size() && first[op] < first[op + 1];
+  }
+  // An operator is about to run. Calls act(kind, value) for what the schedule does before it, in
+  // order; nothing if inputs are missing that are not foreseen.
+  template <typename F>
+  void begin_operator(const std::vector<Value*>& inputs, F&& act) {
+    if (!acts_before() || !brings_back(inputs)) return;
     const Place place = here();
     const Schedule& schedule = followed_->schedule;
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
          ++i) {
       const Schedule::Action& action = schedule.before[i];
-      Value* value = log_.value_of(action.item);
-      if (action.first_result < 0) {
-        holds_[action.item] = false;
-        if (value != nullptr && value->is_resident()) release(value);
-      } else if (value != nullptr && !value->is_resident()) {
+      if (brings_back(action)) {
+        Value* value = log_.value_of(action.item);
         const Replaying replaying(*this, i);
-        replay(value);
+        if (value != nullptr && !value->is_resident()) act(action.kind, value);
+      } else {
+        let_go(action, act);
       }
       // It did not fit, or another thread has gone on meanwhile.
       if (here() != place) return;
     }
   }
-  // Calls release(value) for what the schedule gives up now, or does not want any more.
+  // Calls act(kind, value) for what the schedule does now, or does not want any more.
   template <typename F>
-  void end_operator(F&& release) {
+  void end_operator(F&& act) {
     if (!logging_) return;
     const bool followed = is_following();
     compare(log_.end_operator());
@@ -102,13 +108,10 @@ class Foresight {
       const Schedule& schedule = followed_->schedule;
       const int32_t op = log_.position() - 1;
       for (int32_t i = schedule.first_after[op]; i < schedule.first_after[op + 1]; ++i) {
-        const int32_t item = schedule.after[i];
-        holds_[item] = false;
-        Value* value = log_.value_of(item);
-        if (value != nullptr && value->is_resident()) release(value);
+        let_go(schedule.after[i], act);
       }
     } else if (followed) {
-      for_each_dead(release);
+      for_each_dead([&](Value* value) { act(Schedule::Action::Kind::kGiveUp, value); });
     }
   }
   // The step is over, and the next one has begun. What is dead by now is released first.
@@ -147,7 +150,7 @@ class Foresight {
     std::vector<uint64_t> marks;
     Schedule schedule;        // empty: the policy decides
     Preferences preferences;  // by which it was found
-    Cost online_cost = 0;     // what the policy recomputed
+    Cost online_cost = 0;     // what the policy recomputed, and waited for copies
     Cost step_cost = 0;       // of all operators, when the schedule was made
     int num_made = 0;
     bool is_guess = false;     // scheduled when it was seen once, and not met again yet
@@ -201,11 +204,22 @@ class Foresight {
   bool is_expecting() const {
     return is_following() && expected_.begin != expected_.end && expected_.place == here();
   }
+  static bool brings_back(const Schedule::Action& action) {
+    using Kind = Schedule::Action::Kind;
+    return action.kind == Kind::kReplay || action.kind == Kind::kCopyIn;
+  }
+  // What is given up, or begins to leave.
+  template <typename F>
+  void let_go(const Schedule::Action& action, F&& act) {
+    if (action.kind == Schedule::Action::Kind::kGiveUp) holds_[action.item] = false;
+    Value* value = log_.value_of(action.item);
+    if (value != nullptr && value->is_resident()) act(action.kind, value);
+  }
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
   void end_step();
-  void judge(Known& known, Cost replay_cost);
+  void judge(Known& known, Cost cost);
   void make(Known& known, bool may_stay);
   void improve(Known& known);
   void begin_making(Known& known, Cost most_cost, int64_t most_looks);
@@ -221,6 +235,7 @@ class Foresight {
 
   const bool enabled_;
   const bool in_background_;
+  const CopyRoom copy_room_;
   const Space& space_;
   Journal& journal_;
   StepLog log_;
@@ -239,7 +254,7 @@ class Foresight {
   Place acting_{};           // there
   Expected expected_;
   int64_t evictions_before_ = 0;  // this step
-  Cost replay_cost_before_ = 0;
+  Cost cost_before_ = 0;
 };
 
 }  // namespace coop

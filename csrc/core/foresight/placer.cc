@@ -126,8 +126,9 @@ void Placer::add_stays() {
       next.bytes = item.bytes;
       next.begin = stay.begin;
       next.end = stay.end;
-      next.number = stay.item;
-      if (!stay.replayed &&
+      // A copy in is allocated before all that the operator makes.
+      next.number = stay.copied ? -1 : stay.item;
+      if (!stay.replayed && !stay.copied &&
           stay.end == timeline_.run_moment(std::min(item.end, program_.size() - 1)) + 1)
         next.freed = item.freed;
       of_stay_[s] = static_cast<int32_t>(rectangles_.size());
@@ -261,23 +262,42 @@ Schedule Placer::schedule() const {
   schedule.addresses.assign(program_.items.size(), -1);
   schedule.other_addresses.assign(program_.items.size(), -1);
   schedule.outlives.assign(program_.items.size(), false);
-  std::vector<std::vector<int32_t>> released(timeline_.num_moments());
+  using Kind = Schedule::Action::Kind;
+  // By the moment after which they come.
+  std::vector<std::vector<Schedule::Action>> after(timeline_.num_moments());
+  // By the moment before which they come: stays.
+  std::vector<std::vector<int32_t>> copied_in(timeline_.num_moments());
+  for (size_t t = 0; t < timeline_.trips().size(); ++t) {
+    const Trip& trip = timeline_.trips()[t];
+    const auto& [before, next] = timeline_.between(t);
+    if (trip.is_out) after[trip.out - 1].push_back({Kind::kCopyOut, stays[before].item});
+    copied_in[trip.begins].push_back(next);
+  }
   for (size_t s = 0; s < stays.size(); ++s) {
     const Timeline::Stay& stay = stays[s];
     if (stay.begin >= stay.end) continue;
-    if (stay.released) released[stay.end - 1].push_back(stay.item);
-    if (stay.replayed) continue;
+    if (stay.released) after[stay.end - 1].push_back({Kind::kGiveUp, stay.item});
+    if (stay.replayed || stay.copied) continue;
     schedule.addresses[stay.item] = address_of(of_stay_[s]);
     schedule.other_addresses[stay.item] = address_of(other_[stay.item]);
     schedule.outlives[stay.item] = stay.outlives;
   }
+  auto begin_copies_in = [&](int32_t moment) {
+    for (const int32_t s : copied_in[moment]) {
+      const auto result = static_cast<int32_t>(schedule.results.size());
+      schedule.results.push_back(
+          {stays[s].item, address_of(of_stay_[s]), /*wanted=*/true, stays[s].outlives});
+      schedule.before.push_back({Kind::kCopyIn, stays[s].item, result, result + 1});
+    }
+  };
   size_t r = 0;
   for (int32_t op = 0; op < size; ++op) {
     schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
     for (; r < replays.size() && replays[r].time == op; ++r) {
-      if (!replays[r].live) continue;
       const int32_t moment = timeline_.moment_of(r);
-      Schedule::Action action{-1, static_cast<int32_t>(schedule.results.size())};
+      begin_copies_in(moment);
+      if (!replays[r].live) continue;
+      Schedule::Action action{Kind::kReplay, -1, static_cast<int32_t>(schedule.results.size())};
       for (int32_t i = first_result_[r]; i < first_result_[r + 1]; ++i) {
         const auto& [item, rectangle] = results_[i];
         Schedule::Result result{item, address_of(rectangle), false, false};
@@ -289,15 +309,20 @@ Schedule Placer::schedule() const {
         }
         schedule.results.push_back(result);
       }
+      action.end_result = static_cast<int32_t>(schedule.results.size());
       schedule.before.push_back(action);
-      for (const int32_t item : released[moment]) schedule.before.push_back({item, -1});
+      for (const Schedule::Action& next : after[moment]) schedule.before.push_back(next);
     }
+    begin_copies_in(timeline_.run_moment(op));
     schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
-    for (const int32_t item : released[timeline_.run_moment(op)]) schedule.after.push_back(item);
+    for (const Schedule::Action& next : after[timeline_.run_moment(op)]) {
+      schedule.after.push_back(next);
+    }
   }
   schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
   schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
   schedule.replay_cost = timeline_.replay_cost();
+  schedule.waited = timeline_.waited();
   return schedule;
 }
 

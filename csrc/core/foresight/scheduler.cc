@@ -20,9 +20,12 @@ int32_t end_of(const StepProgram::Item& item) { return begin(item.end); }
 
 }  // namespace
 
-Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences)
+Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences,
+                     const CopyRoom& copy_room)
     : program_(program),
       preferences_(preferences),
+      copy_room_(copy_room),
+      link_(copy_room.link, copy_room.bytes > 0),
       near_(static_cast<int32_t>(std::ceil(preferences.near * program.size()))),
       most_peaks_(1 + program.num_items() / kItemsAPeak),
       profile_(2 * program.size()),
@@ -79,6 +82,7 @@ void Scheduler::update(const Timeline& timeline) {
     const Need& need = needs[need_before(needs, stay.time)];
     if (need.passing) passing_[stay.time] += program_.items[stay.item].bytes;
   }
+  if (has_copies()) update_link(timeline);
 }
 
 bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
@@ -91,18 +95,28 @@ bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
     const int32_t maker = program_.items[stay.item].maker;
     candidates.emplace_back(-program_.operators[maker].cost, static_cast<int32_t>(s));
   }
+  std::vector<int32_t> before_copied(has_copies() ? stays.size() : 0);
+  for (size_t t = 0; t < timeline.trips().size(); ++t) {
+    const Trip& trip = timeline.trips()[t];
+    const auto& [before, after] = timeline.between(t);
+    const Cost link = link_.in_cost(trip.bytes) + (trip.is_out ? link_.out_cost(trip.bytes) : 0);
+    candidates.emplace_back(-trip.waited - preferences_.link * link, after);
+    before_copied[after] = before;
+  }
   std::sort(candidates.begin(), candidates.end());
   bool changed = false;
   for (const auto& [price, s] : candidates) {
     const Timeline::Stay& stay = stays[s];
-    const Timeline::Stay& before = stays[s - 1];
+    const Timeline::Stay& before = stays[stay.copied ? before_copied[s] : s - 1];
     if (!can_stay(stay.item, before.time, stay.time)) continue;
     const Bytes size = program_.items[stay.item].bytes;
     const int32_t begin = std::max(before.end, before.begin + 1);
     if (profile.most(begin, stay.begin) + size > room) continue;
     profile.add(begin, stay.begin, size);
     Needs& needs = needs_[stay.item];
-    needs[need_before(needs, stay.time)].kept = true;
+    Need& need = needs[need_before(needs, stay.time)];
+    need.kept = true;
+    need.copied = false;
     changed = true;
   }
   return changed;
@@ -142,7 +156,7 @@ bool Scheduler::is_replayed(int32_t maker, int32_t time) const {
     const Needs& needs = needs_[i];
     if (program_.items[i].maker != maker || needs.size() < 2) continue;
     const size_t need = need_before(needs, time);
-    if (need > 0 && needs[need].time == time && !needs[need].kept) return true;
+    if (need > 0 && needs[need].time == time && needs[need].is_replayed()) return true;
   }
   return false;
 }
@@ -177,6 +191,10 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
     ++num_looks_;
     program_.for_each_source(maker, [&](int32_t source) {
       if (source == kept || is_there(source, time)) return;
+      if (has_copies() && is_on_host(source, time)) {
+        cost += preferences_.link * link_.in_cost(program_.items[source].bytes);
+        return;
+      }
       if (collect && ancestors_.size() < kMostAncestors) ancestors_.push_back(source);
       if (!is_near(source, time)) queue_.push_back(source);
     });
@@ -186,9 +204,25 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
 
 // Of the gap in which the operator runs. It may have become shorter since it was found.
 bool Scheduler::set_price(Gap& gap, int32_t op) {
+  gap.copied = false;
+  const bool is_priced = set_recompute_price(gap, op);
+  if (!has_copies()) return is_priced;
+  const Needs& needs = needs_[gap.item];
+  const size_t i = need_before(needs, op) + 1;
+  if (!can_copy(gap.item, i, op)) return is_priced;
+  const Away away = find_away(gap.item, i, op);
+  const double price = (away.waited + preferences_.link * away.link) /
+                       static_cast<double>(program_.items[gap.item].bytes);
+  if (is_priced && gap.price <= price) return true;
+  gap = {price, gap.item, needs[i].time, -1, /*copied=*/true};
+  return true;
+}
+
+bool Scheduler::set_recompute_price(Gap& gap, int32_t op) {
   const Needs& needs = needs_[gap.item];
   const size_t before = need_before(needs, op);
   const size_t i = before + 1;
+  if (program_.items[gap.item].in_backward) return false;
   if (needs[before].time > op || i == needs.size() || !needs[i].kept) return false;
   if (needs[before].time == op && !is_passable(needs[before])) return false;
   gap.time = needs[i].time;
@@ -224,7 +258,8 @@ void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   num_looks_ += program_.num_items();
   for (int32_t item = 0; item < program_.num_items(); ++item) {
     const StepProgram::Item& info = program_.items[item];
-    if (info.maker < 0 || info.bytes == 0 || info.in_backward || info.born >= op) continue;
+    if (info.maker < 0 || info.bytes == 0 || info.born >= op) continue;
+    if (info.in_backward && !has_copies()) continue;
     Gap gap{0, item, 0, -1};
     if (set_price(gap, op)) gaps.push_back(gap);
   }
@@ -254,6 +289,10 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
   if (i + 1 < needs.size() && needs[i + 1].kept) {
     // It is there, and has to be from now on.
     needs.insert(needs.begin() + i + 1, {time, true, false, true});
+    return;
+  }
+  if (i + 1 < needs.size() && needs[i + 1].copied) {
+    bring_back_between(item, i + 1, time);
     return;
   }
   const int32_t before = needs[i].time;
@@ -289,7 +328,11 @@ void Scheduler::make_again(int32_t item, int32_t time, int32_t kept) {
   }
 }
 
-void Scheduler::give_up(const Gap& gap) {
+void Scheduler::give_up(const Gap& gap, int32_t op) {
+  if (gap.copied) {
+    send_away(gap, op);
+    return;
+  }
   Needs& needs = needs_[gap.item];
   const size_t i = need_before(needs_[gap.item], gap.time);
   needs[i].kept = false;
@@ -323,13 +366,13 @@ bool Scheduler::fit(Bytes room) {
         std::push_heap(gaps.begin(), gaps.end(), later);
         continue;
       }
-      if (gap.price > 0) {  // which is paid now
+      if (gap.price > 0 && !gap.copied) {  // which is paid now
         for_each_sibling(gap, op, [&](int32_t sibling) {
           gaps.push_back({0, sibling, gap.time, -1});
           std::push_heap(gaps.begin(), gaps.end(), later);
         });
       }
-      give_up(gap);
+      give_up(gap, op);
       if (gap.instead < 0) continue;
       Gap kept{0, gap.instead, 0, -1};
       if (program_.items[kept.item].in_backward || !set_price(kept, op)) continue;

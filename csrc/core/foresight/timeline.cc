@@ -7,12 +7,12 @@
 namespace coop {
 
 Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
-                   const std::vector<Bytes>& reserved)
+                   const std::vector<Bytes>& reserved, const LinkProfile& link)
     : program_(&program) {
   const int32_t size = program.size();
   for (int32_t item = 0; item < program.num_items(); ++item) {
     for (size_t i = 1; i < needs[item].size(); ++i) {
-      if (!needs[item][i].kept)
+      if (needs[item][i].is_replayed())
         replays_.push_back({needs[item][i].time, program.items[item].maker});
     }
   }
@@ -39,6 +39,8 @@ Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
   find_reads();
   end_stays();
   share_memory();
+  find_durations();
+  plan_copies(link);
   count_bytes(reserved);
 }
 
@@ -57,8 +59,11 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   for (size_t i = 0; i < needs.size(); ++i) {
     if (i > 0 && needs[i].kept) continue;
     stay.time = needs[i].time;
-    stay.replayed = i > 0;
-    stay.begin = run_moments_[stay.time];
+    stay.copied = needs[i].copied;
+    stay.away_begin = needs[i].away_begin;
+    stay.away_end = needs[i].away_end;
+    stay.replayed = i > 0 && !stay.copied;
+    stay.begin = stay.time < program_->size() ? run_moments_[stay.time] : num_moments();
     if (stay.replayed) {
       const auto replay =
           std::lower_bound(replays_.begin(), replays_.end(), Replay{stay.time, info.maker},
@@ -88,6 +93,7 @@ void Timeline::read(int32_t item, int32_t time, int32_t moment) {
   }
   Stay& stay = stays_[s];
   stay.was_read = true;
+  stay.first_read = std::min(stay.first_read, moment);
   stay.end = std::max(stay.end, moment + 1);
 }
 
@@ -146,8 +152,8 @@ void Timeline::end_stays() {
       stay.end = std::max(stay.end, item.end == StepProgram::kNever ? num_moments() : death);
       continue;
     }
-    if (stay.replayed && !stay.was_read) {
-      stay.end = stay.begin;  // it is not made
+    if ((stay.replayed || stay.copied) && !stay.was_read) {
+      stay.end = stay.begin;  // it is not made, or fetched
       continue;
     }
     // Where its memory goes to the next version, that takes it.
@@ -176,6 +182,62 @@ void Timeline::share_memory() {
     before.released = false;
     stay.takes = taken;
   }
+}
+
+void Timeline::find_durations() {
+  durations_.assign(bytes_.size(), 0);
+  for (int32_t op = 0; op < program_->size(); ++op) {
+    durations_[run_moments_[op]] = program_->operators[op].cost;
+  }
+  for (size_t r = 0; r < replays_.size(); ++r) {
+    if (!replays_[r].live) continue;
+    durations_[moment_of(r)] = program_->operators[replays_[r].maker].cost;
+  }
+}
+
+// The first copy of an item goes out; it is good for all that follow, but for those of what was
+// recomputed meanwhile.
+void Timeline::plan_copies(const LinkProfile& link) {
+  for (int32_t item = 0; item < program_->num_items(); ++item) {
+    int32_t before = -1;
+    bool is_saved = false;
+    for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
+      const Stay& stay = stays_[s];
+      if (stay.begin >= stay.end) continue;
+      if (stay.replayed) is_saved = false;
+      if (stay.copied) {
+        Trip trip;
+        trip.bytes = program_->items[item].bytes;
+        trip.is_out = !std::exchange(is_saved, true);
+        trip.out = stays_[before].end;
+        trip.gone = std::max(first_moment(stay.away_begin), trip.out);
+        trip.back = std::max(first_moment(stay.away_end + 1), trip.gone);
+        trip.needed = std::min(stay.first_read, stay.begin);
+        if (trip.back > trip.needed) {
+          whole_ = false;  // it is needed while it has to be away
+          trip.back = trip.gone = trip.needed;
+        }
+        trips_.push_back(trip);
+        between_.emplace_back(before, s);
+      }
+      before = s;
+    }
+  }
+  waited_ = plan_trips(trips_, durations_, link);
+  for (size_t t = 0; t < trips_.size(); ++t) {
+    Stay& before = stays_[between_[t].first];
+    const int32_t death = death_moment(program_->items[before.item]);
+    before.end = trips_[t].left;
+    before.outlives = before.end > death;
+    before.released = before.end != death;
+    stays_[between_[t].second].begin = trips_[t].begins;
+  }
+}
+
+Bytes Timeline::saved_bytes() const {
+  Bytes sum = 0;
+  for (const Trip& trip : trips_) sum += trip.is_out ? trip.bytes : 0;
+  return sum;
 }
 
 void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
@@ -227,6 +289,27 @@ Bytes Timeline::bytes_before(int32_t op) const {
   return begin == end ? 0 : *std::max_element(begin, end);
 }
 
+// The need of a copied stay: the first that is left.
+void Timeline::set_copied(Needs& list, int32_t s, int32_t before) const {
+  const Stay& stay = stays_[s];
+  const auto need = std::lower_bound(list.begin() + 1, list.end(), stay.time,
+                                     [](const Need& a, int32_t time) { return a.time < time; });
+  if (need == list.end()) return;
+  need->away_begin = std::max(stay.away_begin, std::prev(need)->time + 1);
+  need->away_end = std::min(stay.away_end, need->time - 1);
+  if (need->away_begin > need->away_end) return;
+  need->kept = false;
+  need->copied = true;
+  // In halves of operators: while its inputs are brought back, and while it runs.
+  const int32_t from = stays_[before].end;
+  const int32_t begin_op = operator_at(from);
+  need->gone_begin = 2 * begin_op + (from > first_moment(begin_op));
+  const int32_t end_op = operator_at(stay.begin);
+  const bool is_gone_before =
+      stay.begin > first_moment(end_op) && stay.begin == run_moments_[end_op];
+  need->gone_end = 2 * end_op + is_gone_before;
+}
+
 std::vector<Needs> Timeline::needs() const {
   std::vector<Needs> needs(program_->items.size());
   auto add = [&](int32_t item, Need need) {
@@ -266,8 +349,12 @@ std::vector<Needs> Timeline::needs() const {
     } else if (info.end == StepProgram::kNever) {
       add(item, {program_->size(), true});
     }
+    int32_t before = -1;
     for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
-      if (!stays_[s].replayed || stays_[s].begin == stays_[s].end) continue;
+      if (stays_[s].begin == stays_[s].end) continue;
+      if (stays_[s].copied) set_copied(list, s, before);
+      before = s;
+      if (!stays_[s].replayed) continue;
       const size_t i = need_before(list, stays_[s].time);
       if (list[i].time != stays_[s].time) continue;
       list[i].kept = false;

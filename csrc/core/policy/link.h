@@ -19,8 +19,11 @@ class Link {
 
   bool is_on() const { return is_on_; }
 
-  // What it takes to let the value leave by a copy, and to bring it back: half of it, where its
-  // bytes are saved already.
+  // What it takes to copy so many bytes.
+  Cost out_cost(Bytes bytes) const { return out_.cost(bytes); }
+  Cost in_cost(Bytes bytes) const { return in_.cost(bytes); }
+  // To let the value leave by a copy, and to bring it back: half of it, where its bytes are saved
+  // already.
   Cost round_trip(const Value* value) const {
     return (value->is_saved() ? 0 : out_.cost(value->bytes)) + in_.cost(value->bytes);
   }
