@@ -99,7 +99,6 @@ class Core {
   void forget_recipes();
 
   // --- what is known
-  double clock() const { return journal_.clock; }
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak() { space_.reset_peak(); }
@@ -107,7 +106,7 @@ class Core {
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
   EventLog& events() { return journal_.events; }
-  Pace& pace() { return journal_.pace; }
+  Journal& journal() { return journal_; }
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }

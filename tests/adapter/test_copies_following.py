@@ -11,10 +11,13 @@ import pytest
 import coop
 from coop.profiles import LINKS
 
+from .faults import same_bits
 from .following import LOOPS, Convolutions, Loop, Transformer, train
 from .harness import assert_identical
 from .slices import debug_every
 from .test_following import FailingPlacements, Interrupt, Trouble, budget_of
+from .test_host_copies import cloned
+from .test_host_copies import train as train_wide
 
 pytestmark = pytest.mark.debug_build
 SHARES = (0.8, 0.5)
@@ -92,6 +95,18 @@ def test_an_interrupt_while_copies_are_followed_skips_that_batch(
     trouble = Interrupt(make, options=room(tmp_path))
     trouble.check(0.5, num_runs=3)
     assert trouble.num_skipped > 5
+
+
+@pytest.mark.parametrize("size", ["3MiB", "2MiB"])
+def test_parameters_and_state_that_do_not_fit_stream(size: str, tmp_path: Path) -> None:
+    """7.5 MiB with gradients; the optimizer updates one parameter after the other."""
+    expected = cloned(train_wide(num_steps=12))
+    with coop.budget(size, device="cpu", **room(tmp_path)) as session:
+        result = train_wide(num_steps=12)
+        assert session._engine.is_valid()
+    assert same_bits(expected, cloned(result))
+    stats = session.stats()
+    assert stats.peak_bytes <= stats.budget_bytes
 
 
 def test_a_budget_that_ends_while_copies_are_under_way(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from coop._native import _C
 from tests.core.driver import Driver
+from tests.core.test_foresight import MIB, Residual
 
 pytestmark = pytest.mark.debug_build
 UNIT = 64
@@ -213,3 +214,81 @@ def test_a_placement_or_a_copy_that_fails_while_it_is_followed(failing: int) -> 
     program.core.simulator.fail_copy(0)
     program.step(5000, 1000, 1000)
     assert program.core.simulator.is_valid()
+
+
+class Streaming(Program):
+    """Four units each of roots that are used one after the other, where only one has room."""
+
+    def __init__(self, num_roots: int, units: int) -> None:
+        super().__init__(units, 64)
+        self.storages = num_roots
+        self.num_roots = num_roots
+        for root in range(1, num_roots + 1):
+            assert self.core.root(root, 4 * UNIT)
+
+    def step(self, work: int, writes: int) -> None:
+        # Something that has a recipe: a step that makes nothing needs no schedule.
+        first = self.make(1, 10)
+        for root in range(1, self.num_roots + 1):
+            written = [root] if writes else []
+            reads = () if writes else (root,)
+            assert self.core.op(reads, writes=written, updates=True, cost=1000, backward=False)
+            # Room is given away between operators: one for the way out, one for the way in.
+            self.work(work)
+            self.work(work)
+        self.work(10, (first,))
+        self.free(first)
+        self.end()
+
+    def contents(self) -> list[int]:
+        found = []
+        for root in range(1, self.num_roots + 1):
+            assert self.core.materialize(root)
+            found.append(self.core.simulator.cookie(root))
+        return found
+
+
+def test_roots_that_are_read_one_after_the_other_stream_for_nothing() -> None:
+    """They never change, so after their first copies they only come back: in beside the work."""
+    last = Streaming(4, 7).last_step(1000, 0, steps=12)
+    assert last == {
+        "replay_ns": 0, "host_wait_ns": 0, "num_host_saves": 0, "host_saved_bytes": 0,
+        "host_loaded_bytes": 16 * UNIT, "num_followed": 1, "num_searches": 0,
+    }  # fmt: skip
+
+
+def test_roots_that_are_written_stream_both_ways() -> None:
+    last = Streaming(4, 7).last_step(1000, 1, steps=12)
+    assert (last["host_wait_ns"], last["num_followed"], last["num_searches"]) == (0, 1, 0)
+    assert last["host_saved_bytes"] == last["host_loaded_bytes"] == 16 * UNIT
+
+
+def test_where_three_roots_have_room_one_leaves_and_one_comes_while_one_is_used() -> None:
+    last = Streaming(6, 15).last_step(0, 1, steps=12)
+    assert (last["host_wait_ns"], last["num_followed"]) == (0, 1)
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_roots_that_stream_hold_what_they_hold_without_a_budget(writes: int) -> None:
+    program, plain = Streaming(5, 7), Streaming(5, 64)
+    for _ in range(9):
+        program.step(100, writes)
+        plain.step(100, writes)
+    assert program.stats()["num_followed"] > 3
+    assert program.contents() == plain.contents()
+
+
+def test_a_link_that_is_too_slow_changes_nothing() -> None:
+    """The schedules are those that there are without it."""
+    slow = _C.LinkProfile(out_bytes_per_second=1e6, in_bytes_per_second=1e6, latency_ns=0)
+    program = Residual()
+    for _ in range(6):
+        program.step()
+    for mib in (30, 40, 50):
+        found = []
+        for options in ({}, {"host_bytes": 1000 * MIB, "link": slow}):
+            result = _C.simulate(program.trace, _C.Config(mib * MIB, "coop", **options))
+            assert result["fitted"]
+            assert result["stats"]["host_saved_bytes"] == 0
+            found.append(result["steps"])
+        assert found[0] == found[1]

@@ -22,6 +22,12 @@ def test_the_bits_are_those_of_plain_torch(kind: str) -> None:
         assert run(copies_ahead.train, budget, "4GiB", kind) == plain != ""
 
 
+@pytest.mark.parametrize("budget", ["720MiB", "560MiB"])
+def test_parameters_and_state_that_do_not_fit_stream(budget: str) -> None:
+    plain = run(copies_ahead.stream)
+    assert run(copies_ahead.stream, budget, "4GiB") == plain != ""
+
+
 def test_they_are_when_schedules_are_made_meanwhile() -> None:
     plain = run(copies_ahead.train, "", "0", "", "200")
     assert run(copies_ahead.train, "1500MiB", "4GiB", "", "200", "yes") == plain != ""

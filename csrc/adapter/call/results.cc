@@ -108,7 +108,7 @@ void Handler::commit() {
   core.commit(call_.operation, recipe_, call_.inputs.data(), call_.inputs.size(),
               call_.fresh.data(), call_.fresh.size(), cost_);
   state_ = State::kNone;
-  if (HostMemory* host = engine_.config().host_memory.get()) host->reached(core.clock());
+  if (HostMemory* host = engine_.config().host_memory.get()) host->reached(core.journal().clock);
   keep_results();
   if (running().hold != nullptr) hold_results(*running().hold);
   if (engine_.config().paranoid) core.evict_all();

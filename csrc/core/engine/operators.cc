@@ -61,6 +61,9 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
       keep && recipe->in_backward && options_.protect_backward && !journal_.in_optimizer();
   Bytes made = 0;
   foresight_.ran(keep ? recipe : nullptr, operation.locked_, cost);
+  for (const Write& write : operation.writes) {
+    if (!write.makes_version()) foresight_.wrote(write.storage->value);
+  }
   auto add_output = [&](Value* value, size_t index) {
     // Small values are roots from the start: they are never evicted.
     if (keep && space_.has(value)) {

@@ -33,13 +33,13 @@ bool Restorer::prepare_to_leave(Value* value) {
 }
 
 void Restorer::load(Value* wanted) {
-  if (wanted->recipe != nullptr) foresight_.expect(*wanted->recipe);
+  foresight_.expect(wanted);
   adopt(wanted, host_copies_.load(wanted), /*wanted=*/true);
   if (host_copies_.is_closed()) host_copies_.forbid(wanted);
 }
 
 void Restorer::begin_to_load(Value* wanted) {
-  if (wanted->recipe != nullptr) foresight_.expect(*wanted->recipe);
+  foresight_.expect(wanted);
   adopt(wanted, host_copies_.begin_to_load(wanted), /*wanted=*/true);
 }
 
@@ -54,7 +54,7 @@ void Restorer::restore(Value* wanted) {
   auto unlock_inputs = [&] {
     for (Edge& edge : recipe->inputs) collector_.unlock(edge.value);
   };
-  foresight_.expect(*recipe);
+  foresight_.expect(wanted);
   const Origin asking = std::exchange(journal_.origin, recipe->origin);
   try {
     recipe->replay(host_, made.data());

@@ -29,6 +29,15 @@ void Foresight::follow(Known* known) {
   holds_ = known->schedule.outlives;
 }
 
+Value* Foresight::value_of(int32_t item) const {
+  const auto num_made =
+      static_cast<int32_t>(followed_->schedule.addresses.size() - followed_->roots.size());
+  if (item < num_made) return item < log_.num_items() ? log_.value_of(item) : nullptr;
+  const KnownRoot& root = followed_->roots[item - num_made];
+  Value* value = graph_.value(root.id);
+  return value->serial == root.serial ? value : nullptr;
+}
+
 Foresight::Known* Foresight::find_known() {
   for (const auto& known : known_) {
     if (known->marks == marks_) return known.get();
@@ -75,6 +84,7 @@ void Foresight::end_step() {
     known->used = journal_.step;
     take_made(known);
   }
+  const Known* ended = is_following() ? followed_ : nullptr;  // as foreseen
   evictions_before_ = journal_.stats.num_evictions;
   cost_before_ = cost_so_far;
   // A step in which nothing is evicted needs no schedule, and is not worth noting.
@@ -88,7 +98,11 @@ void Foresight::end_step() {
     if (known->schedule.empty()) continue;
     if (last == nullptr || known->used > last->used) last = known.get();
   }
-  if (last != nullptr) follow(last);
+  settled_ = false;
+  if (last == nullptr) return;
+  follow(last);
+  is_settling_ = last != ended || is_new_;
+  is_new_ = false;
 }
 
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
@@ -98,7 +112,11 @@ void Foresight::judge(Known& known, Cost cost) {
   journal_.stats.num_followed += went_as_foreseen;
   const Cost step_cost = log_.program().cost();
   const bool same_costs = std::abs(step_cost - known.step_cost) <= 0.01 * known.step_cost;
-  if (same_costs && cost <= known.schedule.cost() * 1.01) {
+  // To bring roots to their places takes a while, once.
+  if (settled_) return;
+  // What was under way when the step began is not the same in the first steps.
+  const Cost slack = copy_room_.bytes > 0 ? 0.01 * step_cost : 0;
+  if (same_costs && cost <= known.schedule.cost() * 1.01 + slack) {
     if (went_as_foreseen && !known.is_improved) improve(known);
     return;
   }
@@ -132,11 +150,14 @@ void Foresight::improve(Known& known) {
 }
 
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
-  const StepProgram& program = log_.program();
-  ScheduleTask task{program,           find_obstacles(program, space_, journal_.step),
-                    space_.budget(),   most_cost,
-                    known.preferences, most_looks,
-                    copy_room_};
+  ScheduleTask task;
+  task.program = log_.program_with_roots(&task.roots);
+  task.obstacles = find_obstacles(task.program, task.roots, space_, journal_.step);
+  task.budget = space_.budget();
+  task.most_cost = most_cost;
+  task.preferences = known.preferences;
+  task.most_looks = most_looks;
+  task.copy_room = copy_room_;
   made_for_ = &known;
   num_waits_ = 0;
   making_ = std::make_unique<Making>(std::move(task), in_background_);
@@ -146,16 +167,19 @@ void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
 // as then.
 void Foresight::take_made(const Known* seen) {
   if (making_ == nullptr || !making_->is_done()) return;
-  const bool fits =
-      seen == made_for_ &&
-      making_->task().obstacles == find_obstacles(making_->task().program, space_, journal_.step);
+  const ScheduleTask& task = making_->task();
+  const bool fits = seen == made_for_ && task.obstacles == find_obstacles(task.program, task.roots,
+                                                                          space_, journal_.step);
   if (!fits && ++num_waits_ < kMostWaits) return;
   MadeSchedule made = making_->take();
+  std::vector<KnownRoot> roots = task.roots;
   making_ = nullptr;
   Known& known = *std::exchange(made_for_, nullptr);
   if (made.schedule.empty() && may_stay_) return;
   journal_.stats.num_schedules += !made.schedule.empty();
   known.schedule = std::move(made.schedule);
+  known.roots = std::move(roots);
+  is_new_ = true;
   known.preferences = std::move(made.preferences);
 }
 
@@ -178,15 +202,16 @@ bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
                      [&](const Value* value) { return value->is_resident() || is_made(value); });
 }
 
-void Foresight::expect(const Recipe& recipe) {
+void Foresight::expect(const Value* value) {
   expected_ = {};
-  if (!is_following() || action_ < 0 || acting_ != here()) return;
+  if (!is_following() || action_ == nullptr || acting_ != here()) return;
   const Schedule& schedule = followed_->schedule;
-  const Value* value = log_.value_of(schedule.before[action_].item);
-  if (value == nullptr || value->recipe != &recipe) return;
+  const Value* wanted = value_of(action_->item);
+  if (wanted == nullptr || (wanted != value && wanted->recipe == nullptr)) return;
+  if (wanted->recipe != value->recipe) return;
   expected_.place = here();
-  expected_.begin = expected_.next = schedule.before[action_].first_result;
-  expected_.end = schedule.before[action_].end_result;
+  expected_.begin = expected_.next = action_->first_result;
+  expected_.end = action_->end_result;
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
     const Schedule::Result& result = schedule.results[r];
     if (result.wanted) holds_[result.item] = result.outlives;
@@ -218,7 +243,7 @@ Foresight::Places Foresight::next_places_of_replay(Bytes bytes) {
   if (!is_expecting()) return {};
   for (int32_t r = expected_.next; r < expected_.end; ++r) {
     const Schedule::Result& result = followed_->schedule.results[r];
-    if (log_.program().items[result.item].bytes != bytes) continue;
+    if (result.bytes != bytes) continue;
     expected_.next = r + 1;
     return {result.address};
   }

@@ -5,6 +5,7 @@
 // wrong, no bits.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,8 +32,9 @@ class Foresight {
         in_background_(config.in_background),
         copy_room_{config.host_bytes, config.link},
         space_(space),
+        graph_(graph),
         journal_(journal),
-        log_(graph, space, journal) {}
+        log_(graph, space, journal, config.policy.foresight && config.host_bytes > 0) {}
   Foresight(const Foresight&) = delete;
   Foresight& operator=(const Foresight&) = delete;
 
@@ -67,29 +69,40 @@ class Foresight {
   void made(Value* value, const Recipe* recipe) {
     if (logging_) log_.made(value, recipe);
   }
+  void wrote(const Value* value) {
+    if (logging_) log_.wrote(value);
+  }
   void aborted() {
     if (logging_) log_.take_back();
   }
-  // Whether the schedule does anything before the next operator.
+  // Whether the schedule begins a copy before the next operator, whatever that finds in memory.
   bool acts_before() const {
     if (!is_following()) return false;
-    const std::vector<int32_t>& first = followed_->schedule.first_before;
+    if (is_settling_) return true;
+    const Schedule& schedule = followed_->schedule;
     const size_t op = log_.position();
-    return op + 1 < first.size() && first[op] < first[op + 1];
+    if (op + 1 >= schedule.first_before.size()) return false;
+    const auto begin = schedule.before.begin();
+    return std::any_of(begin + schedule.first_before[op], begin + schedule.first_before[op + 1],
+                       [](const Schedule::Action& action) {
+                         return action.kind == Schedule::Action::Kind::kCopyIn;
+                       });
   }
   // An operator is about to run. Calls act(kind, value) for what the schedule does before it, in
   // order; nothing if inputs are missing that are not foreseen.
   template <typename F>
   void begin_operator(const std::vector<Value*>& inputs, F&& act) {
-    if (!acts_before() || !brings_back(inputs)) return;
+    if (!is_following()) return;
     const Place place = here();
+    if (std::exchange(is_settling_, false)) settle(act);
+    if (here() != place || !brings_back(inputs)) return;
     const Schedule& schedule = followed_->schedule;
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
          ++i) {
       const Schedule::Action& action = schedule.before[i];
       if (brings_back(action)) {
-        Value* value = log_.value_of(action.item);
-        const Replaying replaying(*this, i);
+        Value* value = value_of(action.item);
+        const Replaying replaying(*this, action);
         if (value != nullptr && !value->is_resident()) act(action.kind, value);
       } else {
         let_go(action, act);
@@ -132,8 +145,8 @@ class Foresight {
     const int32_t item = log_.item_of(value);
     return item >= 0 && item < static_cast<int32_t>(holds_.size()) && holds_[item];
   }
-  // The recipe is about to be replayed.
-  void expect(const Recipe& recipe);
+  // It is about to be brought back.
+  void expect(const Value* value);
   // Whether what a replay has made besides is worth its bytes.
   bool takes(const Value* value) const;
   // Where what is allocated next is to lie: by the program, or by a replay. Tried in turn.
@@ -148,7 +161,8 @@ class Foresight {
   // A step that was seen, by the marks of its operators.
   struct Known {
     std::vector<uint64_t> marks;
-    Schedule schedule;        // empty: the policy decides
+    Schedule schedule;  // empty: the policy decides
+    std::vector<KnownRoot> roots;
     Preferences preferences;  // by which it was found
     Cost online_cost = 0;     // what the policy recomputed, and waited for copies
     Cost step_cost = 0;       // of all operators, when the schedule was made
@@ -169,12 +183,12 @@ class Foresight {
   // One action of the schedule, while it is done.
   class Replaying {
    public:
-    Replaying(Foresight& owner, int32_t action) : owner_(owner) {
-      owner_.action_ = action;
+    Replaying(Foresight& owner, const Schedule::Action& action) : owner_(owner) {
+      owner_.action_ = &action;
       owner_.acting_ = owner_.here();
     }
     ~Replaying() {
-      owner_.action_ = -1;
+      owner_.action_ = nullptr;
       owner_.expected_ = {};
     }
     Replaying(const Replaying&) = delete;
@@ -200,6 +214,8 @@ class Foresight {
   // Most steps repeat: a new one gets its schedule at once, unless so many did not come again.
   static constexpr int kMostGuesses = 1;
 
+  // Null when it is gone.
+  Value* value_of(int32_t item) const;
   Place here() const { return {followed_, journal_.step, log_.position()}; }
   bool is_expecting() const {
     return is_following() && expected_.begin != expected_.end && expected_.place == here();
@@ -212,8 +228,32 @@ class Foresight {
   template <typename F>
   void let_go(const Schedule::Action& action, F&& act) {
     if (action.kind == Schedule::Action::Kind::kGiveUp) holds_[action.item] = false;
-    Value* value = log_.value_of(action.item);
+    Value* value = value_of(action.item);
     if (value != nullptr && value->is_resident()) act(action.kind, value);
+  }
+  // Brings the roots to where the schedule has them when a step begins: first all that lie
+  // elsewhere leave.
+  template <typename F>
+  void settle(F&& act) {
+    using Kind = Schedule::Action::Kind;
+    const Place place = here();
+    const Schedule& schedule = followed_->schedule;
+    settled_ = true;
+    for (const Kind kind : {Kind::kGiveUp, Kind::kCopyIn}) {
+      for (const Schedule::Action& action : schedule.roots) {
+        Value* value = value_of(action.item);
+        const Bytes address = schedule.results[action.first_result].address;
+        if (value == nullptr || value->offset == address) continue;
+        const bool comes = kind == Kind::kCopyIn && address >= 0 && !value->is_resident();
+        if (kind == Kind::kGiveUp ? !value->is_resident() : !comes) continue;
+        const Replaying replaying(*this, action);
+        act(kind, value);
+        if (here() != place) return;
+        if (comes ? value->offset == address : !value->is_resident()) continue;
+        give_up();
+        return;
+      }
+    }
   }
   void compare(uint64_t mark);
   void follow(Known* known);
@@ -237,6 +277,7 @@ class Foresight {
   const bool in_background_;
   const CopyRoom copy_room_;
   const Space& space_;
+  Graph& graph_;
   Journal& journal_;
   StepLog log_;
   bool logging_ = false;
@@ -248,10 +289,13 @@ class Foresight {
   bool may_stay_ = false;  // its schedule, if no other is made
   int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
-  Known* tried_ = nullptr;   // what this step began to follow last
-  std::vector<bool> holds_;  // by item: it stays though it is dead
-  int32_t action_ = -1;      // that is being done
-  Place acting_{};           // there
+  Known* tried_ = nullptr;                    // what this step began to follow last
+  bool is_settling_ = false;                  // roots may not be where the schedule has them
+  bool is_new_ = false;                       // a schedule was taken that was not followed yet
+  bool settled_ = false;                      // in this step: what that takes is not the schedule's
+  std::vector<bool> holds_;                   // by item: it stays though it is dead
+  const Schedule::Action* action_ = nullptr;  // that is being done
+  Place acting_{};                            // there
   Expected expected_;
   int64_t evictions_before_ = 0;  // this step
   Cost cost_before_ = 0;

@@ -32,35 +32,58 @@ class LinkTime {
   }
 
   // So much time as early as there is some in [begin, end): the last slot that it is of, or `end`.
+  // Slots behind the last one are those of the next step, which is like this one.
   Found find_early(int32_t begin, int32_t end, Cost time) {
-    int32_t last = end;
-    for (int32_t slot = next(begin); slot < end; slot = next(slot + 1)) {
-      last = slot;
-      if ((time -= left_[slot]) <= 0) return {last, 0};
-    }
-    return {last, time};
+    Found found{end, time};
+    for_each_step(begin, end, [&](int32_t first, int32_t last, int32_t shift) {
+      for (int32_t slot = next(first); slot < last && found.missing > 0; slot = next(slot + 1)) {
+        found.missing = std::max(found.missing - left_[slot], 0.0);
+        if (found.missing <= 0) found.slot = slot + shift;
+      }
+    });
+    return found;
   }
   // As late: the first slot that it is of, or `begin`.
   Found find_late(int32_t begin, int32_t end, Cost time) {
-    int32_t first = begin;
-    for (int32_t slot = previous(end - 1); slot >= begin; slot = previous(slot - 1)) {
-      first = slot;
-      if ((time -= left_[slot]) <= 0) return {first, 0};
-    }
-    return {first, time};
+    Found found{begin, time};
+    for_each_step_backwards(begin, end, [&](int32_t first, int32_t last, int32_t shift) {
+      for (int32_t slot = previous(last - 1); slot >= first && found.missing > 0;
+           slot = previous(slot - 1)) {
+        found.missing = std::max(found.missing - left_[slot], 0.0);
+        if (found.missing <= 0) found.slot = slot + shift;
+      }
+    });
+    return found;
   }
   void take_early(int32_t begin, int32_t end, Cost time) {
-    for (int32_t slot = next(begin); slot < end && time > 0; slot = next(slot + 1)) {
-      take(slot, time);
-    }
+    for_each_step(begin, end, [&](int32_t first, int32_t last, int32_t) {
+      for (int32_t slot = next(first); slot < last && time > 0; slot = next(slot + 1)) {
+        take(slot, time);
+      }
+    });
   }
   void take_late(int32_t begin, int32_t end, Cost time) {
-    for (int32_t slot = previous(end - 1); slot >= begin && time > 0; slot = previous(slot - 1)) {
-      take(slot, time);
-    }
+    for_each_step_backwards(begin, end, [&](int32_t first, int32_t last, int32_t) {
+      for (int32_t slot = previous(last - 1); slot >= first && time > 0;
+           slot = previous(slot - 1)) {
+        take(slot, time);
+      }
+    });
   }
 
  private:
+  int32_t size() const { return static_cast<int32_t>(left_.size()); }
+  // Calls f(first, end, what is to be added to these) for the slots of this step, and of the next.
+  template <typename F>
+  void for_each_step(int32_t begin, int32_t end, F&& f) {
+    if (begin < size()) f(begin, std::min(end, size()), 0);
+    if (end > size()) f(std::max(begin - size(), 0), end - size(), size());
+  }
+  template <typename F>
+  void for_each_step_backwards(int32_t begin, int32_t end, F&& f) {
+    if (end > size()) f(std::max(begin - size(), 0), end - size(), size());
+    if (begin < size()) f(begin, std::min(end, size()), 0);
+  }
   void take(int32_t slot, Cost& time) {
     const Cost taken = std::min(time, left_[slot]);
     left_[slot] -= taken;

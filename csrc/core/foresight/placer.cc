@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <unordered_set>
 
 namespace coop {
 
@@ -63,9 +64,9 @@ StepProgram::Death take_death(std::vector<StepProgram::Death>& deaths, Bytes byt
 
 class Placer {
  public:
-  Placer(const StepProgram& program, const Timeline& timeline,
+  Placer(const StepProgram& program, const Timeline& timeline, const std::vector<KnownRoot>& roots,
          const std::vector<Obstacle>& obstacles, Bytes arena_end)
-      : program_(program), timeline_(timeline), arena_end_(arena_end) {
+      : program_(program), timeline_(timeline), roots_(roots), arena_end_(arena_end) {
     for (const Obstacle& obstacle : obstacles) {
       Rectangle& taken = fixed_.emplace_back();
       taken.bytes = obstacle.end - obstacle.begin;
@@ -85,6 +86,8 @@ class Placer {
 
  private:
   void add_stays();
+  void add_root_stays(int32_t item);
+  void add_root_actions(Schedule& schedule) const;
   void add_replays();
   void add(const Rectangle& rectangle);
   void find_room(Rectangle& next);
@@ -95,6 +98,7 @@ class Placer {
 
   const StepProgram& program_;
   const Timeline& timeline_;
+  const std::vector<KnownRoot>& roots_;
   const Bytes arena_end_;
   int64_t num_looks_ = 0;
   std::vector<Rectangle> fixed_;
@@ -115,7 +119,7 @@ void Placer::add_stays() {
   for (size_t s = 0; s < stays.size(); ++s) {
     const Timeline::Stay& stay = stays[s];
     const StepProgram::Item& item = program_.items[stay.item];
-    if (item.bytes == 0 || stay.begin >= stay.end) continue;
+    if (item.bytes == 0 || stay.begin >= stay.end || program_.is_root(stay.item)) continue;
     if (stay.takes >= 0 && of_stay_[stay.takes] >= 0) {
       of_stay_[s] = of_stay_[stay.takes];
       Rectangle& whole = rectangles_[of_stay_[s]];
@@ -148,6 +152,51 @@ void Placer::add_stays() {
     other.begin = 0;
     other_[stay.item] = static_cast<int32_t>(rectangles_.size());
     rectangles_.push_back(other);
+  }
+  for (int32_t item = program_.num_made(); item < program_.num_items(); ++item) {
+    add_root_stays(item);
+  }
+}
+
+// What goes over the end of the step is one stay, at one place.
+void Placer::add_root_stays(int32_t item) {
+  const int32_t first = timeline_.first_stay(item);
+  const int32_t last = timeline_.end_stays(item) - 1;
+  const int32_t moments = timeline_.num_moments();
+  const bool is_home = !timeline_.stays()[first].copied;
+  const Bytes address = roots_[item - program_.num_made()].address;
+  Rectangle next;
+  next.bytes = program_.items[item].bytes;
+  if (is_home && first == last && address != Arena::kNowhere) {
+    next.end = moments;
+    next.address = address;
+    fixed_.push_back(next);
+    return;
+  }
+  for (int32_t s = is_home && first < last ? first + 1 : first; s <= last; ++s) {
+    const Timeline::Stay& stay = timeline_.stays()[s];
+    next.begin = stay.begin < 0 ? moments + stay.begin : stay.begin;
+    next.end = stay.begin < 0 ? moments : std::min(stay.end, moments);
+    next.again = stay.begin < 0 ? stay.end : std::max(stay.end - moments, 0);
+    if (is_home && s == last && first < last) {
+      next.again = timeline_.stays()[first].end;
+      of_stay_[first] = static_cast<int32_t>(rectangles_.size());
+    }
+    of_stay_[s] = static_cast<int32_t>(rectangles_.size());
+    rectangles_.push_back(next);
+  }
+}
+
+void Placer::add_root_actions(Schedule& schedule) const {
+  for (int32_t item = program_.num_made(); item < program_.num_items(); ++item) {
+    const int32_t first = timeline_.first_stay(item);
+    if (of_stay_[first] < 0) continue;  // it stays where it is
+    const Timeline::Stay& stay = timeline_.stays()[first];
+    const bool is_there = !stay.copied || stay.begin < 0;
+    const auto result = static_cast<int32_t>(schedule.results.size());
+    schedule.results.push_back({item, is_there ? address_of(of_stay_[first]) : -1,
+                                /*wanted=*/true, /*outlives=*/false, program_.items[item].bytes});
+    schedule.roots.push_back({Schedule::Action::Kind::kCopyIn, item, result, result + 1});
   }
 }
 
@@ -271,13 +320,15 @@ Schedule Placer::schedule() const {
     const Trip& trip = timeline_.trips()[t];
     const auto& [before, next] = timeline_.between(t);
     if (trip.is_out) after[trip.out - 1].push_back({Kind::kCopyOut, stays[before].item});
-    copied_in[trip.begins].push_back(next);
+    copied_in[trip.begins % timeline_.num_moments()].push_back(next);
   }
   for (size_t s = 0; s < stays.size(); ++s) {
     const Timeline::Stay& stay = stays[s];
     if (stay.begin >= stay.end) continue;
-    if (stay.released) after[stay.end - 1].push_back({Kind::kGiveUp, stay.item});
-    if (stay.replayed || stay.copied) continue;
+    if (stay.released) {
+      after[(stay.end - 1) % timeline_.num_moments()].push_back({Kind::kGiveUp, stay.item});
+    }
+    if (stay.replayed || stay.copied || program_.is_root(stay.item)) continue;
     schedule.addresses[stay.item] = address_of(of_stay_[s]);
     schedule.other_addresses[stay.item] = address_of(other_[stay.item]);
     schedule.outlives[stay.item] = stay.outlives;
@@ -285,8 +336,8 @@ Schedule Placer::schedule() const {
   auto begin_copies_in = [&](int32_t moment) {
     for (const int32_t s : copied_in[moment]) {
       const auto result = static_cast<int32_t>(schedule.results.size());
-      schedule.results.push_back(
-          {stays[s].item, address_of(of_stay_[s]), /*wanted=*/true, stays[s].outlives});
+      schedule.results.push_back({stays[s].item, address_of(of_stay_[s]), /*wanted=*/true,
+                                  stays[s].outlives, program_.items[stays[s].item].bytes});
       schedule.before.push_back({Kind::kCopyIn, stays[s].item, result, result + 1});
     }
   };
@@ -300,7 +351,8 @@ Schedule Placer::schedule() const {
       Schedule::Action action{Kind::kReplay, -1, static_cast<int32_t>(schedule.results.size())};
       for (int32_t i = first_result_[r]; i < first_result_[r + 1]; ++i) {
         const auto& [item, rectangle] = results_[i];
-        Schedule::Result result{item, address_of(rectangle), false, false};
+        Schedule::Result result{item, address_of(rectangle), false, false,
+                                program_.items[item].bytes};
         for (int32_t s = timeline_.first_stay(item); s < timeline_.end_stays(item); ++s) {
           if (stays[s].begin != moment || !stays[s].replayed || stays[s].end <= moment) continue;
           result.wanted = true;
@@ -321,6 +373,7 @@ Schedule Placer::schedule() const {
   }
   schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
   schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
+  add_root_actions(schedule);
   schedule.replay_cost = timeline_.replay_cost();
   schedule.waited = timeline_.waited();
   return schedule;
@@ -328,11 +381,15 @@ Schedule Placer::schedule() const {
 
 }  // namespace
 
-std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& space, int64_t step) {
+std::vector<Obstacle> find_obstacles(const StepProgram& program,
+                                     const std::vector<KnownRoot>& roots, const Space& space,
+                                     int64_t step) {
   std::vector<StepProgram::Death> deaths = program.older_deaths;
   std::vector<Obstacle> obstacles;
+  std::unordered_set<int64_t> serials;
+  for (const KnownRoot& root : roots) serials.insert(root.serial);
   space.for_each_block([&](const Block& block) {
-    if (block.is_free()) return;
+    if (block.is_free() || serials.contains(block.value->serial)) return;
     StepProgram::Death death = kNoDeath;
     if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
     if (!is_at_once(death)) {
@@ -343,9 +400,10 @@ std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& sp
 }
 
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<KnownRoot>& roots,
                               const std::vector<Obstacle>& obstacles, Bytes arena_end,
                               std::vector<Unplaced>* unplaced, int64_t* num_looks) {
-  Placer placer(program, timeline, obstacles, arena_end);
+  Placer placer(program, timeline, roots, obstacles, arena_end);
   *unplaced = placer.place();
   *num_looks += placer.num_looks();
   if (!unplaced->empty()) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/foresight/schedule.h"
+#include "core/foresight/step_log.h"
 #include "core/foresight/timeline.h"
 #include "core/space/space.h"
 #include "core/types.h"
@@ -28,8 +29,10 @@ inline bool is_at_once(const StepProgram::Death& death) {
 }
 
 // What lies in memory at the end of the step that the program is of, and for how long it will in
-// the next one.
-std::vector<Obstacle> find_obstacles(const StepProgram& program, const Space& space, int64_t step);
+// the next one; but for the roots.
+std::vector<Obstacle> find_obstacles(const StepProgram& program,
+                                     const std::vector<KnownRoot>& roots, const Space& space,
+                                     int64_t step);
 
 // What found no place.
 struct Unplaced {
@@ -38,9 +41,10 @@ struct Unplaced {
   int32_t end;
 };
 
-// The schedule that follows a timeline, or what of it does not fit. `num_looks` grows by what was
-// looked at.
+// The schedule that follows a timeline, or what of it does not fit. Roots that never leave lie
+// where they are. `num_looks` grows by what was looked at.
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<KnownRoot>& roots,
                               const std::vector<Obstacle>& obstacles, Bytes arena_end,
                               std::vector<Unplaced>* unplaced, int64_t* num_looks);
 

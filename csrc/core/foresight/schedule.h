@@ -14,9 +14,10 @@ struct Schedule {
   // What a replay or a copy in allocates, in order.
   struct Result {
     int32_t item;
-    Bytes address;  // -1: anywhere
+    Bytes address;  // -1: anywhere, or, at the beginning of the step, nowhere
     bool wanted;    // else it is of no use then
     bool outlives;  // its storage, so it is to be kept though it is dead
+    Bytes bytes;
   };
   struct Action {
     enum class Kind : uint8_t {
@@ -41,6 +42,8 @@ struct Schedule {
   std::vector<Bytes> addresses;
   std::vector<Bytes> other_addresses;  // where it lies in every other step, if it outlives its own
   std::vector<bool> outlives;          // its storage
+  // Where roots are when the step begins: as copies in. Others stay where they are.
+  std::vector<Action> roots;
   Cost replay_cost = 0;
   Cost waited = 0;  // for copies
 

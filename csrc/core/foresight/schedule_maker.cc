@@ -277,8 +277,8 @@ Search::Outcome Search::try_out(const Preferences& preferences) {
   for (int repairs = 0; timeline && timeline->is_whole(); ++repairs) {
     if (timeline->cost() >= least_) break;
     std::vector<Unplaced> unplaced;
-    std::optional<Schedule> schedule =
-        place(program_, *timeline, task_.obstacles, task_.budget, &unplaced, &num_looks_);
+    std::optional<Schedule> schedule = place(program_, *timeline, task_.roots, task_.obstacles,
+                                             task_.budget, &unplaced, &num_looks_);
     if (schedule) {
       least_ = timeline->cost();
       best_ = {std::move(*schedule), preferences};

@@ -16,6 +16,7 @@ namespace coop {
 
 struct ScheduleTask {
   StepProgram program;
+  std::vector<KnownRoot> roots;  // of the program
   std::vector<Obstacle> obstacles;
   Bytes budget = 0;
   Cost most_cost = 0;       // a schedule that takes as much besides the step is of no use

@@ -31,7 +31,8 @@ Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences,
       profile_(2 * program.size()),
       needs_(program.items.size()),
       passing_(program.size(), 0),
-      op_mark_(program.size(), 0) {
+      op_mark_(program.size(), 0),
+      root_writes_(program.num_roots) {
   const int32_t size = program.size();
   profile_.add(0, 2 * size, program.base);
   for (const StepProgram::Death& death : program.older_deaths) {
@@ -46,9 +47,17 @@ Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences,
       }
     });
   }
+  for (const StepProgram::RootWrite& write : program.root_writes) {
+    root_writes_[write.item - program.num_made()].push_back(write.op);
+  }
   for (size_t i = 0; i < program.items.size(); ++i) {
     const StepProgram::Item& item = program.items[i];
     Needs& needs = needs_[i];
+    if (program.is_root(static_cast<int32_t>(i))) {
+      if (needs.empty()) needs.push_back({0, true});
+      profile_.add(0, 2 * size, item.bytes);
+      continue;
+    }
     if (item.maker < 0) {
       needs.clear();
       profile_.add(running(item.born), end_of(item), item.bytes);
@@ -111,8 +120,14 @@ bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
     if (!can_stay(stay.item, before.time, stay.time)) continue;
     const Bytes size = program_.items[stay.item].bytes;
     const int32_t begin = std::max(before.end, before.begin + 1);
-    if (profile.most(begin, stay.begin) + size > room) continue;
-    profile.add(begin, stay.begin, size);
+    // A root's last gap goes over the end of the step.
+    const int32_t moments = timeline.num_moments();
+    const int32_t end = stay.begin + (before.time >= stay.time ? moments : 0);
+    const int32_t over = std::max(end - moments, 0);
+    if (profile.most(begin, std::min(end, moments)) + size > room) continue;
+    if (profile.most(std::max(begin - moments, 0), over) + size > room) continue;
+    profile.add(begin, std::min(end, moments), size);
+    profile.add(std::max(begin - moments, 0), over, size);
     Needs& needs = needs_[stay.item];
     Need& need = needs[need_before(needs, stay.time)];
     need.kept = true;
@@ -123,6 +138,7 @@ bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
 }
 
 bool Scheduler::is_there(int32_t item, int32_t time) const {
+  if (program_.is_root(item)) return !is_on_host(item, time);
   const StepProgram::Item& info = program_.items[item];
   if (info.maker < 0 || time >= info.fixed) return true;
   const Needs& needs = needs_[item];
@@ -207,14 +223,13 @@ bool Scheduler::set_price(Gap& gap, int32_t op) {
   gap.copied = false;
   const bool is_priced = set_recompute_price(gap, op);
   if (!has_copies()) return is_priced;
-  const Needs& needs = needs_[gap.item];
-  const size_t i = need_before(needs, op) + 1;
-  if (!can_copy(gap.item, i, op)) return is_priced;
-  const Away away = find_away(gap.item, i, op);
+  const std::optional<Window> window = find_window(gap.item, op);
+  if (!window || !can_copy(gap.item, *window)) return is_priced;
+  const Away away = find_away(gap.item, *window);
   const double price = (away.waited + preferences_.link * away.link) /
                        static_cast<double>(program_.items[gap.item].bytes);
   if (is_priced && gap.price <= price) return true;
-  gap = {price, gap.item, needs[i].time, -1, /*copied=*/true};
+  gap = {price, gap.item, window->after, -1, /*copied=*/true};
   return true;
 }
 
@@ -222,7 +237,7 @@ bool Scheduler::set_recompute_price(Gap& gap, int32_t op) {
   const Needs& needs = needs_[gap.item];
   const size_t before = need_before(needs, op);
   const size_t i = before + 1;
-  if (program_.items[gap.item].in_backward) return false;
+  if (program_.items[gap.item].in_backward || program_.is_root(gap.item)) return false;
   if (needs[before].time > op || i == needs.size() || !needs[i].kept) return false;
   if (needs[before].time == op && !is_passable(needs[before])) return false;
   gap.time = needs[i].time;
@@ -258,8 +273,8 @@ void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   num_looks_ += program_.num_items();
   for (int32_t item = 0; item < program_.num_items(); ++item) {
     const StepProgram::Item& info = program_.items[item];
-    if (info.maker < 0 || info.bytes == 0 || info.born >= op) continue;
-    if (info.in_backward && !has_copies()) continue;
+    if (!program_.can_leave(item) || info.bytes == 0 || info.born >= op) continue;
+    if ((info.in_backward || program_.is_root(item)) && !has_copies()) continue;
     Gap gap{0, item, 0, -1};
     if (set_price(gap, op)) gaps.push_back(gap);
   }
@@ -280,6 +295,7 @@ void Scheduler::set_passing(int32_t time, Bytes bytes) {
 
 // At `time` it has to be there.
 void Scheduler::require(int32_t item, int32_t time, bool keep) {
+  if (program_.is_root(item)) return require_root(item, time);
   const StepProgram::Item& info = program_.items[item];
   if (info.maker < 0 || time >= info.fixed) return;
   Needs& needs = needs_[item];
@@ -292,7 +308,7 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
     return;
   }
   if (i + 1 < needs.size() && needs[i + 1].copied) {
-    bring_back_between(item, i + 1, time);
+    bring_back_between(item, {i + 1, needs[i].time, time, needs[i + 1].time});
     return;
   }
   const int32_t before = needs[i].time;

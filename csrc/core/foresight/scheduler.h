@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/foresight/link_time.h"
@@ -69,12 +70,25 @@ class Scheduler {
   bool set_price(Gap& gap, int32_t op);
   bool set_recompute_price(Gap& gap, int32_t op);
   bool has_copies() const { return copy_room_.bytes > 0; }
-  bool can_copy(int32_t item, size_t need, int32_t op) const;
+  // A gap in which an operator runs: the needs before and after it. A root's last gap goes on in
+  // the next step, whose operators go on counting.
+  struct Window {
+    size_t need;  // that ends it
+    int32_t before;
+    int32_t op;
+    int32_t after;
+  };
+  std::optional<Window> find_window(int32_t item, int32_t op) const;
+  bool can_copy(int32_t item, const Window& window) const;
   bool is_dirty(int32_t item, size_t need) const;
-  Away find_away(int32_t item, size_t need, int32_t op);
+  bool has_copied_need(int32_t item) const;
+  Away find_away(int32_t item, const Window& window);
   Away find_longer_away(const Need& need, int32_t op) const;
+  Cost start(int32_t half) const;
+  void add_bytes(int32_t begin, int32_t end, Bytes bytes);
   void send_away(const Gap& gap, int32_t op);
-  void bring_back_between(int32_t item, size_t need, int32_t time);
+  void require_root(int32_t item, int32_t time);
+  void bring_back_between(int32_t item, const Window& window);
   bool is_on_host(int32_t item, int32_t time) const;
   void update_link(const Timeline& timeline);
   bool is_replayed(int32_t maker, int32_t time) const;
@@ -111,6 +125,7 @@ class Scheduler {
   LinkTime in_time_;
   std::vector<Cost> starts_;  // when they begin, but for what is waited
   Bytes saved_bytes_ = 0;
+  std::vector<std::vector<int32_t>> root_writes_;  // by root: operators
 };
 
 }  // namespace coop

@@ -50,6 +50,10 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   stay.item = item;
   stay.takes = -1;
   COOP_DEBUG_ASSERT(info.born < program_->size());
+  if (program_->is_root(item)) {
+    add_root_stays(stay, needs);
+    return;
+  }
   if (needs.empty()) {
     stay.time = info.born;
     stay.begin = run_moments_[info.born];
@@ -72,6 +76,21 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
                            });
       stay.begin = moment_of(replay - replays_.begin());
     }
+    stays_.push_back(stay);
+  }
+}
+
+// From the beginning of the step on, unless its copy brings it back for its first need.
+void Timeline::add_root_stays(Stay stay, const Needs& needs) {
+  stay.time = -1;
+  if (!needs.front().copied) stays_.push_back(stay);
+  for (const Need& need : needs) {
+    if (!need.copied) continue;
+    stay.time = need.time;
+    stay.copied = true;
+    stay.away_begin = need.away_begin;
+    stay.away_end = need.away_end;
+    stay.begin = run_moments_[need.time];
     stays_.push_back(stay);
   }
 }
@@ -106,11 +125,12 @@ void Timeline::find_reads() {
     // From then on it is a root, or the next step sees it.
     stay.was_read =
         is_last && (item.fixed != StepProgram::kNever || item.end == StepProgram::kNever);
+    stay.was_read |= program_->is_root(stay.item);
   }
   auto next = static_cast<int32_t>(replays_.size()) - 1;
   for (int32_t op = program_->size() - 1; op >= 0; --op) {
     program_->for_each_use(op, [&](int32_t item) {
-      if (program_->items[item].maker >= 0) read(item, op, run_moments_[op]);
+      if (program_->can_leave(item)) read(item, op, run_moments_[op]);
     });
     for (; next >= 0 && replays_[next].time == op; --next) {
       Replay& replay = replays_[next];
@@ -125,7 +145,7 @@ void Timeline::find_reads() {
       if (!replay.live) continue;
       replay_cost_ += program_->operators[replay.maker].cost;
       program_->for_each_source(replay.maker, [&](int32_t item) {
-        if (program_->items[item].maker >= 0) read(item, op, moment);
+        if (program_->can_leave(item)) read(item, op, moment);
       });
     }
   }
@@ -147,6 +167,12 @@ void Timeline::end_stays() {
     const StepProgram::Item& item = program_->items[stay.item];
     const int32_t death = death_moment(item);
     const bool is_last = &stay == &stays_[first_stays_[stay.item + 1] - 1];
+    if (program_->is_root(stay.item)) {
+      // At its end it is there as it was at its beginning.
+      const bool is_home = !stays_[first_stays_[stay.item]].copied;
+      if (is_last && is_home) stay.end = num_moments();
+      continue;
+    }
     const bool is_root = item.maker < 0 || (is_last && item.fixed != StepProgram::kNever);
     if (is_root || (is_last && item.end == StepProgram::kNever)) {
       stay.end = std::max(stay.end, item.end == StepProgram::kNever ? num_moments() : death);
@@ -195,51 +221,6 @@ void Timeline::find_durations() {
   }
 }
 
-// The first copy of an item goes out; it is good for all that follow, but for those of what was
-// recomputed meanwhile.
-void Timeline::plan_copies(const LinkProfile& link) {
-  for (int32_t item = 0; item < program_->num_items(); ++item) {
-    int32_t before = -1;
-    bool is_saved = false;
-    for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
-      const Stay& stay = stays_[s];
-      if (stay.begin >= stay.end) continue;
-      if (stay.replayed) is_saved = false;
-      if (stay.copied) {
-        Trip trip;
-        trip.bytes = program_->items[item].bytes;
-        trip.is_out = !std::exchange(is_saved, true);
-        trip.out = stays_[before].end;
-        trip.gone = std::max(first_moment(stay.away_begin), trip.out);
-        trip.back = std::max(first_moment(stay.away_end + 1), trip.gone);
-        trip.needed = std::min(stay.first_read, stay.begin);
-        if (trip.back > trip.needed) {
-          whole_ = false;  // it is needed while it has to be away
-          trip.back = trip.gone = trip.needed;
-        }
-        trips_.push_back(trip);
-        between_.emplace_back(before, s);
-      }
-      before = s;
-    }
-  }
-  waited_ = plan_trips(trips_, durations_, link);
-  for (size_t t = 0; t < trips_.size(); ++t) {
-    Stay& before = stays_[between_[t].first];
-    const int32_t death = death_moment(program_->items[before.item]);
-    before.end = trips_[t].left;
-    before.outlives = before.end > death;
-    before.released = before.end != death;
-    stays_[between_[t].second].begin = trips_[t].begins;
-  }
-}
-
-Bytes Timeline::saved_bytes() const {
-  Bytes sum = 0;
-  for (const Trip& trip : trips_) sum += trip.is_out ? trip.bytes : 0;
-  return sum;
-}
-
 void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
   std::vector<Bytes> change(bytes_.size() + 1, 0);
   auto add = [&](int32_t begin, int32_t end, Bytes bytes) {
@@ -253,7 +234,11 @@ void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
   }
   for (const Stay& stay : stays_) {
     if (program_->is_temporary(stay.item)) continue;
-    add(stay.begin, stay.end, program_->items[stay.item].bytes);
+    const Bytes bytes = program_->items[stay.item].bytes;
+    add(std::max(stay.begin, 0), std::min(stay.end, num_moments()), bytes);
+    // Over the end of the step.
+    if (stay.begin < 0) add(num_moments() + stay.begin, num_moments(), bytes);
+    if (stay.end > num_moments()) add(0, stay.end - num_moments(), bytes);
   }
   for (int32_t op = 0; op < program_->size(); ++op) {
     add(run_moments_[op], run_moments_[op] + 1, program_->operators[op].temporary);
@@ -289,27 +274,6 @@ Bytes Timeline::bytes_before(int32_t op) const {
   return begin == end ? 0 : *std::max_element(begin, end);
 }
 
-// The need of a copied stay: the first that is left.
-void Timeline::set_copied(Needs& list, int32_t s, int32_t before) const {
-  const Stay& stay = stays_[s];
-  const auto need = std::lower_bound(list.begin() + 1, list.end(), stay.time,
-                                     [](const Need& a, int32_t time) { return a.time < time; });
-  if (need == list.end()) return;
-  need->away_begin = std::max(stay.away_begin, std::prev(need)->time + 1);
-  need->away_end = std::min(stay.away_end, need->time - 1);
-  if (need->away_begin > need->away_end) return;
-  need->kept = false;
-  need->copied = true;
-  // In halves of operators: while its inputs are brought back, and while it runs.
-  const int32_t from = stays_[before].end;
-  const int32_t begin_op = operator_at(from);
-  need->gone_begin = 2 * begin_op + (from > first_moment(begin_op));
-  const int32_t end_op = operator_at(stay.begin);
-  const bool is_gone_before =
-      stay.begin > first_moment(end_op) && stay.begin == run_moments_[end_op];
-  need->gone_end = 2 * end_op + is_gone_before;
-}
-
 std::vector<Needs> Timeline::needs() const {
   std::vector<Needs> needs(program_->items.size());
   auto add = [&](int32_t item, Need need) {
@@ -332,16 +296,24 @@ std::vector<Needs> Timeline::needs() const {
     for (size_t r = begin; r < next; ++r) {
       if (!replays_[r].live) continue;
       program_->for_each_source(replays_[r].maker, [&](int32_t item) {
-        if (program_->items[item].maker >= 0) add(item, {op, true, false, true});
+        if (program_->can_leave(item)) add(item, {op, true, false, true});
       });
     }
     program_->for_each_use(op, [&](int32_t item) {
-      if (program_->items[item].maker >= 0) add(item, {op, true, false, false});
+      if (program_->can_leave(item)) add(item, {op, true, false, false});
     });
   }
   for (int32_t item = 0; item < program_->num_items(); ++item) {
     const StepProgram::Item& info = program_->items[item];
     Needs& list = needs[item];
+    if (program_->is_root(item)) {
+      if (list.empty()) list.push_back({0, true});
+      for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
+        if (stays_[s].copied)
+          set_copied(list, s, s > first_stays_[item] ? s - 1 : end_stays(item) - 1);
+      }
+      continue;
+    }
     if (info.maker < 0) continue;
     while (list.size() > 1 && list.back().time > info.fixed) list.pop_back();
     if (info.fixed != StepProgram::kNever) {

@@ -34,8 +34,8 @@ class Timeline {
   struct Stay {
     int32_t item;
     int32_t time;            // the operator at which it begins
-    int32_t begin;           // moment
-    int32_t end;             // the moment from which on it is gone
+    int32_t begin;           // moment; of a root, below 0: in the step before
+    int32_t end;             // the moment from which on it is gone; of a root, in the next step too
     bool replayed;           // else the program made it
     bool released;           // somebody has to give it up; else it ends with its storage
     bool outlives;           // its storage, for a while
@@ -97,7 +97,12 @@ class Timeline {
   void end_stays();
   void share_memory();
   void find_durations();
+  void add_root_stays(Stay stay, const Needs& needs);
+  void add_trip(int32_t before, int32_t after, bool is_out);
+  void add_trips(int32_t item);
+  void add_root_trips(int32_t item);
   void plan_copies(const LinkProfile& link);
+  int32_t half_of(int32_t moment, bool is_end) const;
   void set_copied(Needs& list, int32_t stay, int32_t before) const;
   void count_bytes(const std::vector<Bytes>& reserved);
   int32_t death_moment(const StepProgram::Item& item) const;

@@ -39,11 +39,9 @@ void begin_late(std::vector<Trip>& trips, const std::vector<Cost>& durations, co
   }
 }
 
-}  // namespace
-
-Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
-                const LinkProfile& profile) {
-  if (trips.empty()) return 0;
+// Returns what is waited in moments [first, end).
+Cost run(std::vector<Trip>& trips, const std::vector<Cost>& durations, int32_t first, int32_t end,
+         const LinkProfile& profile) {
   Link link(profile, /*is_on=*/true);
   begin_late(trips, durations, link);
   const std::vector<int32_t> outs = in_order(trips, [](const Trip& trip) { return trip.out; });
@@ -61,14 +59,14 @@ Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
   size_t next_read = 0;
   double clock = 0;
   Cost waited = 0;
-  auto wait = [&](Trip& trip, double until) {
+  const auto last = static_cast<int32_t>(durations.size());
+  auto wait = [&](Trip& trip, double until, int32_t moment) {
     if (until <= clock) return;
     trip.waited += until - clock;
-    waited += until - clock;
+    if (moment >= first && moment < end) waited += until - clock;
     clock = until;
   };
-  const auto end = static_cast<int32_t>(durations.size());
-  for (int32_t moment = 0; moment <= end; ++moment) {
+  for (int32_t moment = 0; moment <= last; ++moment) {
     for (; next_out < outs.size() && trips[outs[next_out]].out <= moment; ++next_out) {
       const int32_t i = outs[next_out];
       left_at[i] = trips[i].is_out ? link.send_out(clock, trips[i].bytes) : clock;
@@ -79,7 +77,7 @@ Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
       }
     }
     for (; next_gone < gone.size() && trips[gone[next_gone]].gone <= moment; ++next_gone) {
-      wait(trips[gone[next_gone]], left_at[gone[next_gone]]);
+      wait(trips[gone[next_gone]], left_at[gone[next_gone]], moment);
     }
     for (; next_leaving < leaving.size() && left_at[leaving[next_leaving]] <= clock;
          ++next_leaving) {
@@ -90,9 +88,43 @@ Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
       back_at[i] = link.send_in(clock, trips[i].bytes);
     }
     for (; next_read < reads.size() && trips[reads[next_read]].needed <= moment; ++next_read) {
-      wait(trips[reads[next_read]], back_at[reads[next_read]]);
+      wait(trips[reads[next_read]], back_at[reads[next_read]], moment);
     }
-    if (moment < end) clock += durations[moment];
+    if (moment < last) clock += durations[moment];
+  }
+  return waited;
+}
+
+}  // namespace
+
+Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
+                const LinkProfile& link) {
+  if (trips.empty()) return 0;
+  const auto num_moments = static_cast<int32_t>(durations.size());
+  const bool is_cyclic = std::any_of(trips.begin(), trips.end(),
+                                     [&](const Trip& trip) { return trip.needed > num_moments; });
+  if (!is_cyclic) return run(trips, durations, 0, num_moments + 1, link);
+  // The first step finds nothing of one before it, and the last nothing of one after it.
+  constexpr int32_t kNumSteps = 4;
+  constexpr int32_t kTaken = 2;
+  std::vector<Trip> all;
+  std::vector<Cost> all_durations;
+  for (int32_t step = 0; step < kNumSteps; ++step) {
+    for (Trip trip : trips) {
+      for (int32_t* moment : {&trip.out, &trip.gone, &trip.back, &trip.needed}) {
+        *moment += step * num_moments;
+      }
+      if (trip.needed <= kNumSteps * num_moments) all.push_back(trip);
+    }
+    all_durations.insert(all_durations.end(), durations.begin(), durations.end());
+  }
+  const Cost waited =
+      run(all, all_durations, kTaken * num_moments, (kTaken + 1) * num_moments, link);
+  for (size_t i = 0; i < trips.size(); ++i) {
+    const Trip& taken = all[kTaken * trips.size() + i];
+    trips[i].left = taken.left - kTaken * num_moments;
+    trips[i].begins = taken.begins - kTaken * num_moments;
+    trips[i].waited = taken.waited;
   }
   return waited;
 }

@@ -1,6 +1,8 @@
 // What leaves by the link and comes back, in the time of a step: moments that take so long, one
 // after the other, and a queue each way. A copy out begins when it may, one in as late as it may.
 // Whoever needs room or bytes that are not there yet waits, and so does all that comes after.
+//
+// Steps repeat. A trip may go over the end of a step: the moments of the next one go on counting.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,7 @@ struct Trip {
   Cost waited = 0;     // for it
 };
 
-// Fills in what comes of them. Returns how long is waited in all.
+// Fills in what comes of them. Returns how long is waited in a step.
 Cost plan_trips(std::vector<Trip>& trips, const std::vector<Cost>& durations,
                 const LinkProfile& link);
 

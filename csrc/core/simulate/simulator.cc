@@ -213,7 +213,7 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
     recipe->expected.push_back(mix(hash, ++output));
     set_cookie(*storage->value, recipe->expected.back());
     if (storage->value->external != nullptr) return;
-    written_[storage->value->offset] = core_.clock() + op.cost;
+    written_[storage->value->offset] = core_.journal().clock + op.cost;
   };
   for (size_t i = 0; i < fresh.size(); ++i) {
     set_content(fresh[i]);

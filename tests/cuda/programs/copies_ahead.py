@@ -70,6 +70,32 @@ def train(
         assert stats.peak_bytes <= stats.budget_bytes, stats
 
 
+def stream(budget: str = "", host: str = "0") -> None:
+    """Prints a digest. Parameters, gradients and state of 192, 192 and 384 MiB."""
+    session = coop.install(budget, host=host, background=False) if budget else None
+    torch.manual_seed(0)
+    width = 2048
+    layers = [m for _ in range(12) for m in (nn.Linear(width, width), nn.GELU())]
+    model = nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    losses = []
+    for _ in range(24):
+        loss = model(torch.randn(2048, width, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    digest = hashlib.sha256()
+    states = [t for state in optimizer.state.values() for t in state.values()]
+    for tensor in [*losses, *model.parameters(), *states]:
+        digest.update(tensor.detach().cpu().numpy().tobytes())
+    print(digest.hexdigest())
+    if session is not None:
+        stats = session.stats()
+        assert stats.num_followed > 5, stats
+        assert stats.peak_bytes <= stats.budget_bytes, stats
+
+
 def nobody_waits_for_what_was_begun_ahead() -> None:
     """The host is behind nobody: a whole followed step is given to the GPU while it sleeps."""
     session = coop.install("1500MiB", host="4GiB", background=False)
