@@ -28,7 +28,7 @@ def train(
 ) -> None:
     """Prints a digest of losses and parameters; with a budget, that schedules copied is asserted.
 
-    Activations of about 2.4 GiB. `changes`: some steps leave their schedule in the middle;
+    Activations of about 4 GiB. `changes`: some steps leave their schedule in the middle;
     `streams`: another stream reads an activation; `busy`: the host is far ahead of the GPU.
     """
     options = {"background": False} if not background else {}
@@ -98,7 +98,7 @@ def stream(budget: str = "", host: str = "0") -> None:
 
 def nobody_waits_for_what_was_begun_ahead() -> None:
     """The host is behind nobody: a whole followed step is given to the GPU while it sleeps."""
-    session = coop.install("1500MiB", host="4GiB", background=False)
+    session = coop.install("2200MiB", host="4GiB", background=False)
     torch.manual_seed(0)
     model = nn.Sequential(*(_Block(1024) for _ in range(12))).cuda()
     x = torch.randn(8192, 1024, device="cuda")
