@@ -8,14 +8,14 @@
 namespace coop {
 
 Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> policy)
-    : config_(config),
+    : link(config.link, config.host_bytes > 0),
+      config_(config),
       host_(*host),
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
       foresight_(config_, graph_, space_, journal_),
-      link_(config_.link, config_.host_bytes > 0),
-      scores_(config_.policy, link_, graph_, space_, journal_),
-      host_copies_(config_, host_, graph_, space_, scores_, link_, faults, journal_),
+      scores_(config_.policy, link, graph_, space_, journal_),
+      host_copies_(config_, host_, graph_, space_, scores_, link, faults, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
       collector_(config_.policy, graph_, space_, scores_, host_copies_, foresight_, journal_),
@@ -28,12 +28,13 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
                  quiet_steps_, host_copies_, faults, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
-                    faults, journal_),
+                    faults, foresight_, journal_),
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_, materializer_,
               host_copies_),
       operators_(config_.policy, host_, graph_, space_, scores_, copy_cost_, collector_, evictor_,
                  materializer_, writes_, quiet_steps_, host_copies_, faults, foresight_, journal_),
-      steps_(graph_, space_, writes_, quiet_steps_, collector_, foresight_, journal_) {}
+      steps_(graph_, space_, writes_, quiet_steps_, collector_, mover_, host_, foresight_,
+             journal_) {}
 
 Storage* Core::allocate(Bytes bytes, Side side) {
   Storage* storage = allocator_.allocate(bytes, side);
@@ -127,14 +128,8 @@ void Core::unkeep(Storage* storage) {
   scores_.refresh(storage->value);
 }
 
-void Core::before_unseen_write(Storage* storage) {
-  collector_.drop_recipe(storage->value);
-  if (storage->value->users != nullptr) writes_.protect_dependents(storage);
-  host_copies_.forbid(storage->value);
-}
-
 void Core::expose(Storage* storage) {
-  before_unseen_write(storage);  // may find no room
+  writes_.before_unseen_write(storage);  // may find no room
   storage->exposed = true;
 }
 

@@ -43,7 +43,7 @@ class Host {
   // The storage's bytes are at storage.value->offset now.
   virtual void restore(Storage& storage) = 0;
   virtual void copy(Value& to, const Value& from, Bytes bytes) = 0;
-  // The value's bytes were at `from` and belong at value.offset; they may overlap if that is lower.
+  // The value's bytes were at `from` and belong at value.offset; they may overlap.
   // Its storage, if it has one, is there from now on.
   virtual void move(Value& value, Bytes from) = 0;
   // Whether values that are not locked may be moved now, and whether gradients may too: nobody else

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import coop
 
 from .faults import restore_statistics, saved_statistics
-from .following import LOOPS, NUM_STEPS, Convolutions, Loop, Perceptron, Transformer, train
+from .following import LOOPS, NUM_STEPS, Block, Convolutions, Loop, Perceptron, Transformer, train
 from .harness import assert_identical, peak_bytes
 from .outcome import Outcome
 from .slices import debug_every
@@ -66,6 +66,43 @@ def test_what_is_followed_is_bit_identical(name: str) -> None:
         num_followed.append(stats.num_followed)
         assert stats.num_followed < NUM_STEPS
     assert sum(number > 0 for number in num_followed) >= 2, num_followed
+
+
+class Scattered(Transformer):
+    """Its parameters have room between them, where others lay until the first step."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        layers: list[nn.Module] = []
+        others: list[nn.Module] = []
+        for _ in range(6):
+            layers.append(Block(32))
+            others.append(nn.Linear(32, 96))
+        Loop.__init__(self, nn.Sequential(*layers))
+
+
+def test_parameters_move_when_a_schedule_is_taken_and_only_if_nobody_has_their_address() -> None:
+    expected = train(Scattered).cloned()
+    with budget_of(Scattered, 0.5) as session:
+        loop = Scattered()
+        *parameters, known = [p for p in loop.model.parameters() if p.nbytes > SMALL_BYTES]
+        known_at = known.data_ptr()
+
+        def addresses() -> list[int]:
+            return [torch._C.TensorBase.data_ptr(parameter) for parameter in parameters]
+
+        moved_after = []
+        for number in range(NUM_STEPS):
+            before, num_schedules = addresses(), session.stats().num_schedules
+            loop.step(number)
+            if addresses() != before:
+                moved_after.append(number)
+                assert session.stats().num_schedules == num_schedules + 1
+        assert moved_after == [1]
+        assert known.data_ptr() == known_at
+        assert session._engine.is_valid()
+        actual = loop.outcome().cloned()
+    assert_identical(expected, actual)
 
 
 # --- schedules that are made while training goes on ----------------------------------------------

@@ -107,20 +107,20 @@ void Storages::delete_storage(void* context) {
   bool clean_up = false;
   {
     const EngineLock guard(engine);
-    drop_handle(storage);
-    if (is_memory_profiled()) {
-      void* address = storage->value->is_resident() ? storages.address(*storage->value) : nullptr;
-      report_memory(address, -storages.content_bytes(*storage), engine.core().stats(),
-                    storages.memory_.device());
-    }
-    storages.died(storage);
+    storages.forget(storage);
     clean_up = engine.recipes().is_full();
   }
   if (clean_up) engine.recipes().clean_up();
   storages.drop_count();
 }
 
-void Storages::died(Storage* storage) {
+// Nobody has it any more.
+void Storages::forget(Storage* storage) {
+  drop_handle(storage);
+  if (is_memory_profiled()) {
+    void* address = storage->value->is_resident() ? this->address(*storage->value) : nullptr;
+    report_memory(address, -content_bytes(*storage), engine_.core().stats(), memory_.device());
+  }
   if (Recorder* recorder = engine_.recorder()) recorder->died(storage);
   engine_.core().storage_died(storage, memory_.after_last_use(storage));
 }
@@ -195,6 +195,15 @@ bool Storages::move_outside(Storage* storage) {
   return true;
 }
 
+void Storages::drop_memory(c10::StorageImpl* impl) {
+  Storage* storage = find(impl);
+  impl->_mutable_data_ptr_no_checks().release_context();
+  allow_access(impl);
+  impl->set_data_ptr_noswap({nullptr, memory_.device()});
+  impl->set_nbytes(0);
+  forget(storage);
+}
+
 // Owns the storage: destroying it tells the engine that the storage died.
 c10::DataPtr Storages::data_ptr(Storage& storage) const {
   return {address(*storage.value), &storage, &Storages::delete_storage, memory_.device()};
@@ -253,10 +262,12 @@ void Storages::copy(Value& to, const Value& from, Bytes bytes) {
 void Storages::move(Value& value, Bytes from) {
   char* to_address = static_cast<char*>(address(value));
   const char* from_address = base_ + from + header_bytes_;
-  // Pieces as long as the way do not overlap.
+  // Pieces as long as the way do not overlap; upwards, the last one goes first.
   const Bytes piece = std::abs(from - value.offset);
   const Bytes bytes = value.bytes - header_bytes_;
-  for (Bytes done = 0; done < bytes; done += piece) {
+  const Bytes num_pieces = (bytes + piece - 1) / piece;
+  for (Bytes i = 0; i < num_pieces; ++i) {
+    const Bytes done = piece * (value.offset < from ? i : num_pieces - 1 - i);
     memory_.copy(to_address + done, from_address + done, std::min(piece, bytes - done));
   }
   if (value.storage == nullptr) return;

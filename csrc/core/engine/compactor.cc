@@ -137,7 +137,7 @@ bool Compactor::slide_down(Value* value, int64_t mark, bool evict) {
     }
     to = block.offset;
   }
-  if (!Mover::is_worth_moving(value, from - to)) return false;
+  if (!is_worth_moving(value->bytes, from - to)) return false;
   std::vector<Value*> in_the_way;
   blocks.for_each_in(to, std::min(to + value->bytes, from), [&](const Block& block) {
     if (!block.is_free()) in_the_way.push_back(block.value);

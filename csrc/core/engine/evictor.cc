@@ -37,7 +37,7 @@ void Evictor::pack(const std::vector<Value*>& values) {
     if (!blocks.has_previous(position)) continue;
     const Block below = blocks.at(blocks.previous(position));
     if (!below.is_free()) continue;
-    if (Mover::is_worth_moving(value, below.bytes)) {
+    if (is_worth_moving(value->bytes, below.bytes)) {
       mover_.move_down(value, below.offset);
     } else {
       evict(value);

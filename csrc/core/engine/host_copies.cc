@@ -29,6 +29,7 @@ void HostCopies::drop(Value* value) {
   const auto copy = copies_.find(value);
   pool_.give_back(copy->second.extents);
   copies_.erase(copy);
+  journal_.emit(EventKind::kUnsave, value);
   permit(value);
   permit_refused();
 }
@@ -87,7 +88,7 @@ bool HostCopies::begin_to_save(Value* value) {
   if (!value->can_be_saved()) return false;
   if (!make_room(value->bytes)) return refuse(value);
   HostExtents extents = pool_.take(value, value->bytes);
-  if (faults_.fails_copy() || !host_.copy_out(*value, extents, last_use(value))) {
+  if (!copy_out(value, extents)) {
     pool_.give_back(extents);
     pool_.shrink();
     return refuse(value);
@@ -101,6 +102,17 @@ bool HostCopies::begin_to_save(Value* value) {
   journal_.emit(EventKind::kSave, value, static_cast<int64_t>(complete - journal_.clock));
   scores_.refresh(value);  // to leave costs half now
   return true;
+}
+
+// A device that fails says so to whoever uses it next. Here nothing has left yet, and nobody who
+// lets something leave may be stopped in the middle.
+bool HostCopies::copy_out(Value* value, const HostExtents& extents) {
+  if (faults_.fails_copy()) return false;
+  try {
+    return host_.copy_out(*value, extents, last_use(value));
+  } catch (...) {
+    return false;
+  }
 }
 
 Storage* HostCopies::begin_copy_in(Value* value, bool later) {

@@ -98,6 +98,7 @@ class HostCopies {
   void wait_until(double clock);
   void end_arriving(Value* value);
   bool make_room(Bytes bytes);
+  bool copy_out(Value* value, const HostExtents& extents);
   bool refuse(Value* value);
   void permit_refused();
   double last_use(const Value* value) const { return std::max(value->last_access, untold_clock_); }

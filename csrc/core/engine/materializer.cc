@@ -179,7 +179,8 @@ Storage* Materializer::take_for_write(Value* value, const Recipe& recipe) {
   int32_t own_locks = 0;
   for (const Edge& edge : recipe.inputs) own_locks += edge.value == value;
   for (size_t i = frames_.back().held_begin; i < held_.size(); ++i) own_locks += held_[i] == value;
-  if (value->storage != nullptr || !value->is_version() || value->locks > own_locks) {
+  if (value->storage != nullptr || !value->is_version() || value->locks > own_locks ||
+      foresight_.keeps_when_written(value)) {
     Storage* copy = allocator_.allocate(value->bytes, Side::kLeft);
     mover_.copy(value, copy->value, value->bytes);
     return copy;

@@ -17,7 +17,7 @@ class Materializer {
  public:
   Materializer(Graph& graph, Space& space, Scores& scores, Collector& collector, Restorer& restorer,
                Compactor& compactor, Allocator& allocator, Mover& mover, Faults& faults,
-               Journal& journal)
+               Foresight& foresight, Journal& journal)
       : graph_(graph),
         space_(space),
         scores_(scores),
@@ -27,6 +27,7 @@ class Materializer {
         allocator_(allocator),
         mover_(mover),
         faults_(faults),
+        foresight_(foresight),
         journal_(journal) {}
   Materializer(const Materializer&) = delete;
   Materializer& operator=(const Materializer&) = delete;
@@ -69,6 +70,7 @@ class Materializer {
   Allocator& allocator_;
   Mover& mover_;
   Faults& faults_;
+  Foresight& foresight_;
   Journal& journal_;
   std::vector<Frame> frames_;
   std::vector<Value*> held_;  // for a frame that still waits for other inputs

@@ -1,5 +1,7 @@
 #include "core/engine/mover.h"
 
+#include "core/check.h"
+
 namespace coop {
 
 void Mover::move_down(Value* value, Bytes to) {
@@ -7,6 +9,15 @@ void Mover::move_down(Value* value, Bytes to) {
   journal_.emit(EventKind::kFree, value);
   space_.arena().free(from);
   space_.arena().place_at(value, to, value->bytes);
+  moved(value, from, to);
+}
+
+void Mover::move_to(Value* value, Bytes to) {
+  const Bytes from = value->offset;
+  journal_.emit(EventKind::kFree, value);
+  space_.arena().free(from);
+  const bool has_room = space_.arena().place_inside(value, to, value->bytes);
+  COOP_ASSERT(has_room);
   moved(value, from, to);
 }
 

@@ -14,14 +14,10 @@ class Mover {
   Mover(Host& host, Space& space, Scores& scores, Journal& journal)
       : host_(host), space_(space), scores_(scores), journal_(journal) {}
 
-  // Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
-  static bool is_worth_moving(const Value* value, Bytes way) {
-    constexpr Bytes kMostPieces = 32;
-    return way * kMostPieces >= value->bytes;
-  }
-
   // To a lower address: the free block that starts there, and its own, are enough room.
   void move_down(Value* value, Bytes to);
+  // To where there is room, but for its own.
+  void move_to(Value* value, Bytes to);
   // To a free block at or above `least`; false when there is none.
   bool move_above(Value* value, Bytes least);
   // To an end of the free block that starts at `to`.

@@ -1,5 +1,6 @@
 #include "core/engine/operators.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -15,20 +16,16 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
   COOP_DEBUG_ASSERT(!operation.is_running());
   locked.clear();
   writes_.begin(operation.writes);
-  bool ready = true;
-  for (size_t i = 0; i < num_inputs; ++i) {
-    locked.push_back(inputs[i]->value);
-    ready &= inputs[i]->value->is_ready();
-  }
-  if (!ready || foresight_.acts_before()) {
-    try {
-      follow_schedule(locked);
-      materializer_.make_resident(locked.data(), locked.size());
-    } catch (...) {
-      locked.clear();
-      writes_.finish(operation.writes);
-      throw;
-    }
+  for (size_t i = 0; i < num_inputs; ++i) locked.push_back(inputs[i]->value);
+  try {
+    if (foresight_.acts_before_operator()) follow_schedule(locked);
+    const bool ready = std::all_of(locked.begin(), locked.end(),
+                                   [](const Value* value) { return value->is_ready(); });
+    if (!ready) materializer_.make_resident(locked.data(), locked.size());
+  } catch (...) {
+    locked.clear();
+    writes_.finish(operation.writes);
+    throw;
   }
   for (Value* value : locked) graph_.lock(value);
   if (operation.lets_go) {
@@ -85,7 +82,10 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
   for (size_t i = 0; i < num_fresh; ++i) add_output(fresh[i]->value, i);
   for (size_t i = 0; i < operation.writes.size(); ++i) {
     const Write& write = operation.writes[i];
-    if (!write.makes_version()) continue;
+    if (!write.makes_version()) {
+      if (journal_.in_optimizer()) write.storage->value->optimizer_step = journal_.step;
+      continue;
+    }
     if (write.kind == Write::Kind::kInPlace) {
       // Rule 5: the old version lives on without memory.
       Value* next = graph_.new_value(write.old->bytes);

@@ -35,6 +35,7 @@ void Steps::begin() {
 void Steps::end(bool boundary) {
   const int64_t begin_serial =
       journal_.in_optimizer() ? journal_.optimizer_serial : graph_.last_serial() + 1;
+  const bool may_move = journal_.in_optimizer() && host_.may_move();
   journal_.optimizer_serial = 0;
   std::vector<Value*> survivors;
   for (Value* value = graph_.first_recomputable(); value != nullptr;
@@ -63,7 +64,12 @@ void Steps::end(bool boundary) {
   if (!boundary) return;
   collector_.free_dead();
   ++journal_.step;
-  foresight_.end_step([&](Value* value) { collector_.reconsider(value); });
+  const std::vector<Relocation> moves =
+      foresight_.end_step(may_move, [&](Value* value) { collector_.reconsider(value); });
+  for (const Relocation& move : moves) {
+    const BlockMap& blocks = space_.blocks();
+    mover_.move_to(blocks.at(blocks.find(move.from)).value, move.to);
+  }
   quiet_steps_.on_step();
   journal_.pace.step_ended(journal_.stats.compute_cost, journal_.stats.replay_cost);
   journal_.events.emit(EventKind::kStep, journal_.step, 0, 0, 0, 0, journal_.clock,

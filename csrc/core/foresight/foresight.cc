@@ -46,8 +46,10 @@ Foresight::Known* Foresight::find_known() {
 }
 
 // It is the step before that is judged; the journal counts the next one already.
-void Foresight::end_step() {
-  if (!enabled_) return;
+std::vector<Relocation> Foresight::end_step(bool may_move) {
+  if (!enabled_) return {};
+  may_move_ = may_move;
+  std::vector<Relocation> moves;
   const Cost cost_so_far = journal_.stats.replay_cost + journal_.stats.host_wait;
   const Cost cost = cost_so_far - cost_before_;
   const bool pressed = journal_.stats.num_evictions > evictions_before_;
@@ -82,7 +84,7 @@ void Foresight::end_step() {
       }
     }
     known->used = journal_.step;
-    take_made(known);
+    moves = take_made(known);
   }
   const Known* ended = is_following() ? followed_ : nullptr;  // as foreseen
   evictions_before_ = journal_.stats.num_evictions;
@@ -91,7 +93,7 @@ void Foresight::end_step() {
   logging_ = pressed;
   marks_.clear();
   followed_ = tried_ = nullptr;
-  if (!logging_) return;
+  if (!logging_) return moves;
   log_.begin();
   Known* last = nullptr;
   for (const auto& known : known_) {
@@ -99,10 +101,11 @@ void Foresight::end_step() {
     if (last == nullptr || known->used > last->used) last = known.get();
   }
   settled_ = false;
-  if (last == nullptr) return;
+  if (last == nullptr) return moves;
   follow(last);
-  is_settling_ = last != ended || is_new_;
+  is_settling_ = !last->roots.empty() && (last != ended || is_new_);
   is_new_ = false;
+  return moves;
 }
 
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
@@ -123,11 +126,11 @@ void Foresight::judge(Known& known, Cost cost) {
   if (known.step_cost > 0) known.online_cost *= step_cost / known.step_cost;
   known.step_cost = step_cost;
   const bool is_better = cost <= known.online_cost;
+  // It is not followed while another one is made.
+  if (!is_better) known.schedule = {};
   if (known.num_made < kMostMade) {
     // What lay in the way when it was made may lie elsewhere now.
     make(known, /*may_stay=*/went_as_foreseen && is_better);
-  } else if (!is_better) {
-    known.schedule = {};
   }
 }
 
@@ -149,10 +152,15 @@ void Foresight::improve(Known& known) {
   begin_making(known, known.schedule.cost(), kMoreLooks);
 }
 
+// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved.
+Layout Foresight::layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const {
+  return find_layout(program, roots, space_, journal_.step, may_move_ && roots.empty());
+}
+
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
   ScheduleTask task;
   task.program = log_.program_with_roots(&task.roots);
-  task.obstacles = find_obstacles(task.program, task.roots, space_, journal_.step);
+  task.obstacles = layout_of(task.program, task.roots).obstacles;
   task.budget = space_.budget();
   task.most_cost = most_cost;
   task.preferences = known.preferences;
@@ -164,30 +172,35 @@ void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
 }
 
 // The step that was seen is over. What was made is for a step before which the same lies in memory
-// as then.
-void Foresight::take_made(const Known* seen) {
-  if (making_ == nullptr || !making_->is_done()) return;
+// as then, once it is put together.
+std::vector<Relocation> Foresight::take_made(const Known* seen) {
+  if (making_ == nullptr || !making_->is_done()) return {};
   const ScheduleTask& task = making_->task();
-  const bool fits = seen == made_for_ && task.obstacles == find_obstacles(task.program, task.roots,
-                                                                          space_, journal_.step);
-  if (!fits && ++num_waits_ < kMostWaits) return;
+  Layout layout;
+  bool fits = seen == made_for_;
+  if (fits) {
+    layout = layout_of(task.program, task.roots);
+    fits = layout.obstacles == task.obstacles;
+  }
+  if (!fits && ++num_waits_ < kMostWaits) return {};
   MadeSchedule made = making_->take();
   std::vector<KnownRoot> roots = task.roots;
   making_ = nullptr;
   Known& known = *std::exchange(made_for_, nullptr);
-  if (made.schedule.empty() && may_stay_) return;
-  journal_.stats.num_schedules += !made.schedule.empty();
+  if (!fits || (made.schedule.empty() && may_stay_)) return {};
+  const bool is_made = !made.schedule.empty();
+  journal_.stats.num_schedules += is_made;
   known.schedule = std::move(made.schedule);
   known.roots = std::move(roots);
   is_new_ = true;
   known.preferences = std::move(made.preferences);
+  return is_made ? std::move(layout.moves) : std::vector<Relocation>();
 }
 
 // Whether the schedule makes all that is missing.
 bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
   const Schedule& schedule = followed_->schedule;
   const int32_t op = log_.position();
-  if (op + 1 >= static_cast<int32_t>(schedule.first_before.size())) return false;
   auto is_made = [&](const Value* value) {
     const int32_t item = log_.item_of(value);
     for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
@@ -226,6 +239,17 @@ bool Foresight::takes(const Value* value) const {
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
     const Schedule::Result& result = followed_->schedule.results[r];
     if (result.item == item) return result.wanted;
+  }
+  return false;
+}
+
+bool Foresight::keeps_when_written(const Value* value) const {
+  if (!is_expecting()) return false;
+  const int32_t item = log_.item_of(value);
+  for (int32_t r = expected_.begin; item >= 0 && r < expected_.end; ++r) {
+    const Schedule::Result& result = followed_->schedule.results[r];
+    if (log_.program().items[result.item].takes != item) continue;
+    return result.address >= 0 && result.address != value->offset;
   }
   return false;
 }

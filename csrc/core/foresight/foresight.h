@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/foresight/layout.h"
 #include "core/foresight/making.h"
 #include "core/foresight/preferences.h"
 #include "core/foresight/schedule.h"
@@ -75,24 +76,18 @@ class Foresight {
   void aborted() {
     if (logging_) log_.take_back();
   }
-  // Whether the schedule begins a copy before the next operator, whatever that finds in memory.
-  bool acts_before() const {
+  // Whether the schedule does anything before the operator that is about to run.
+  bool acts_before_operator() const {
     if (!is_following()) return false;
     if (is_settling_) return true;
-    const Schedule& schedule = followed_->schedule;
+    const std::vector<int32_t>& first = followed_->schedule.first_before;
     const size_t op = log_.position();
-    if (op + 1 >= schedule.first_before.size()) return false;
-    const auto begin = schedule.before.begin();
-    return std::any_of(begin + schedule.first_before[op], begin + schedule.first_before[op + 1],
-                       [](const Schedule::Action& action) {
-                         return action.kind == Schedule::Action::Kind::kCopyIn;
-                       });
+    return op + 1 < first.size() && first[op] < first[op + 1];
   }
-  // An operator is about to run. Calls act(kind, value) for what the schedule does before it, in
-  // order; nothing if inputs are missing that are not foreseen.
+  // Calls act(kind, value) for what it does, in order; nothing if the operator's inputs are not
+  // those that are foreseen.
   template <typename F>
   void begin_operator(const std::vector<Value*>& inputs, F&& act) {
-    if (!is_following()) return;
     const Place place = here();
     if (std::exchange(is_settling_, false)) settle(act);
     if (here() != place || !brings_back(inputs)) return;
@@ -100,7 +95,7 @@ class Foresight {
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
          ++i) {
       const Schedule::Action& action = schedule.before[i];
-      if (brings_back(action)) {
+      if (action.brings_back()) {
         Value* value = value_of(action.item);
         const Replaying replaying(*this, action);
         if (value != nullptr && !value->is_resident()) act(action.kind, value);
@@ -127,15 +122,17 @@ class Foresight {
       for_each_dead([&](Value* value) { act(Schedule::Action::Kind::kGiveUp, value); });
     }
   }
-  // The step is over, and the next one has begun. What is dead by now is released first.
+  // The step is over, and the next one has begun. What is dead by now is released first. Returns
+  // what is to be moved now, for the schedule that is followed from here on: in this order each has
+  // room. `may_move`: see Note [Moving roots].
   template <typename F>
-  void end_step(F&& release) {
+  std::vector<Relocation> end_step(bool may_move, F&& release) {
     if (is_following()) {
       Known* known = std::exchange(followed_, nullptr);  // nothing is wanted any more
       for_each_dead(release);
       followed_ = known;
     }
-    end_step();
+    return end_step(may_move);
   }
 
   // --- what it advises --------------------------------------------------------------------------
@@ -149,6 +146,9 @@ class Foresight {
   void expect(const Value* value);
   // Whether what a replay has made besides is worth its bytes.
   bool takes(const Value* value) const;
+  // A replay is about to write the value in place, which nobody can see. Whether it is read again
+  // as it is: the next version has a place of its own then.
+  bool keeps_when_written(const Value* value) const;
   // Where what is allocated next is to lie: by the program, or by a replay. Tried in turn.
   struct Places {
     Bytes first = -1;  // -1: none
@@ -220,10 +220,6 @@ class Foresight {
   bool is_expecting() const {
     return is_following() && expected_.begin != expected_.end && expected_.place == here();
   }
-  static bool brings_back(const Schedule::Action& action) {
-    using Kind = Schedule::Action::Kind;
-    return action.kind == Kind::kReplay || action.kind == Kind::kCopyIn;
-  }
   // What is given up, or begins to leave.
   template <typename F>
   void let_go(const Schedule::Action& action, F&& act) {
@@ -258,12 +254,13 @@ class Foresight {
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
-  void end_step();
+  std::vector<Relocation> end_step(bool may_move);
   void judge(Known& known, Cost cost);
   void make(Known& known, bool may_stay);
   void improve(Known& known);
   void begin_making(Known& known, Cost most_cost, int64_t most_looks);
-  void take_made(const Known* seen);
+  Layout layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const;
+  std::vector<Relocation> take_made(const Known* seen);
   Known* find_known();
   template <typename F>
   void for_each_dead(F&& f) {
@@ -287,6 +284,7 @@ class Foresight {
   std::unique_ptr<Making> making_;  // null: none
   Known* made_for_ = nullptr;
   bool may_stay_ = false;  // its schedule, if no other is made
+  bool may_move_ = false;  // what the optimizer has written, now
   int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
   Known* tried_ = nullptr;                    // what this step began to follow last

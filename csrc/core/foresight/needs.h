@@ -14,7 +14,7 @@ namespace coop {
 struct Need {
   int32_t time;
   bool kept;
-  bool passing = false;  // only for what is made from it then: its bytes are those of a replay
+  bool passing = false;  // only for what is made from it then: it is gone while the operator runs
   bool derived = false;  // not of the program: for what is recomputed then
   bool copied = false;
   // Of what is copied: the operators, first and last, in which it is not there, whoever has to wait

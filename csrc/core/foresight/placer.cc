@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <unordered_set>
 
 namespace coop {
 
@@ -48,19 +47,6 @@ struct Placed {
   int32_t end;
   const Rectangle* rectangle;
 };
-
-constexpr StepProgram::Death kNoDeath{StepProgram::kNever, 0, 0};
-
-// A value that outlives its step lives on until its successor is made, which is about when its
-// predecessor died: one of the same size.
-StepProgram::Death take_death(std::vector<StepProgram::Death>& deaths, Bytes bytes) {
-  const auto found = std::find_if(deaths.begin(), deaths.end(),
-                                  [&](const StepProgram::Death& d) { return d.bytes == bytes; });
-  if (found == deaths.end()) return kNoDeath;
-  const StepProgram::Death death = *found;
-  deaths.erase(found);
-  return death;
-}
 
 class Placer {
  public:
@@ -380,24 +366,6 @@ Schedule Placer::schedule() const {
 }
 
 }  // namespace
-
-std::vector<Obstacle> find_obstacles(const StepProgram& program,
-                                     const std::vector<KnownRoot>& roots, const Space& space,
-                                     int64_t step) {
-  std::vector<StepProgram::Death> deaths = program.older_deaths;
-  std::vector<Obstacle> obstacles;
-  std::unordered_set<int64_t> serials;
-  for (const KnownRoot& root : roots) serials.insert(root.serial);
-  space.for_each_block([&](const Block& block) {
-    if (block.is_free() || serials.contains(block.value->serial)) return;
-    StepProgram::Death death = kNoDeath;
-    if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
-    if (!is_at_once(death)) {
-      obstacles.push_back({block.offset, block.offset + block.bytes, death});
-    }
-  });
-  return obstacles;
-}
 
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
                               const std::vector<KnownRoot>& roots,

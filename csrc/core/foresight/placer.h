@@ -6,33 +6,13 @@
 #include <optional>
 #include <vector>
 
+#include "core/foresight/layout.h"
 #include "core/foresight/schedule.h"
 #include "core/foresight/step_log.h"
 #include "core/foresight/timeline.h"
-#include "core/space/space.h"
 #include "core/types.h"
 
 namespace coop {
-
-// Room that is not to be had until what lies there dies.
-struct Obstacle {
-  Bytes begin;
-  Bytes end;
-  StepProgram::Death death;
-
-  bool operator==(const Obstacle&) const = default;
-};
-
-// It is gone before the first operator.
-inline bool is_at_once(const StepProgram::Death& death) {
-  return death.op == 0 && death.freed == 0;
-}
-
-// What lies in memory at the end of the step that the program is of, and for how long it will in
-// the next one; but for the roots.
-std::vector<Obstacle> find_obstacles(const StepProgram& program,
-                                     const std::vector<KnownRoot>& roots, const Space& space,
-                                     int64_t step);
 
 // What found no place.
 struct Unplaced {

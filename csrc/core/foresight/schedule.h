@@ -31,6 +31,8 @@ struct Schedule {
     // What it allocates, in `results`.
     int32_t first_result = 0;
     int32_t end_result = 0;
+
+    bool brings_back() const { return kind == Kind::kReplay || kind == Kind::kCopyIn; }
   };
 
   std::vector<int32_t> first_before;  // by operator, and one more: in `before`

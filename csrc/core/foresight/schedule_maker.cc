@@ -27,6 +27,8 @@ constexpr int kMostUpdates = 400;
 constexpr double kHopeless = 1.5;
 // So many in a row that are not better, and it ends.
 constexpr int kMostInVain = 150;
+// After so many, every other one begins anew.
+constexpr int kInVain = 30;
 // How often what found no place is made to fit by giving up more there.
 constexpr int kMostRepairs = 3;
 
@@ -87,6 +89,7 @@ class Search {
 
   MadeSchedule run() {
     Preferences next = best_.preferences;
+    const Preferences first = {std::vector<double>(program_.items.size(), 1)};
     const bool is_found = has_copies() && try_link_prices(next);
     for (int round = 0; !is_found && round < kMostRounds && try_out(next) != Outcome::kBetter;
          ++round) {
@@ -96,12 +99,15 @@ class Search {
     }
     double room = best_.preferences.room;
     for (int in_vain = 0; in_vain < kMostInVain && !is_over(); ++in_vain) {
-      next = vary(best_.preferences);
+      // Now and then from the beginning: near the best there may be nothing better.
+      const bool anew = in_vain >= kInVain && random_.below(2) == 0;
+      next = vary(anew ? first : best_.preferences);
+      for (uint32_t i = anew ? random_.below(3) : 0; i > 0; --i) next = vary(std::move(next));
       next.room = std::min(next.room, room);
       switch (try_out(next)) {
         case Outcome::kBetter:
           in_vain = 0;
-          room = best_.preferences.room;
+          room = std::max(room, best_.preferences.room);
           break;
         case Outcome::kUnplaced:
           room -= kLessRoom;
@@ -208,7 +214,7 @@ Preferences Search::vary(Preferences preferences) {
           random_.below(2) == 0 ? -1 : static_cast<int32_t>(random_.below(program_.size()));
       break;
     case 4:
-      preferences.room = 1 - 0.05 * random_.share() * random_.share();
+      preferences.room = 1 - 0.15 * random_.share() * random_.share();
       break;
     case 5:
       preferences.link *= std::exp(random_.normal());

@@ -17,6 +17,8 @@ constexpr int32_t kItemsAPeak = 500;
 int32_t begin(int32_t op) { return op > (1 << 30) ? op : 2 * op; }
 int32_t running(int32_t op) { return 2 * op + 1; }
 int32_t end_of(const StepProgram::Item& item) { return begin(item.end); }
+// The first moment in which it is not there, or counts as a replay's, if it only passes.
+int32_t first_spared(const Need& need) { return need.kept ? running(need.time) : begin(need.time); }
 
 }  // namespace
 
@@ -162,7 +164,8 @@ bool Scheduler::is_near(int32_t item, int32_t time) const {
 // Whether it can stay from one time to another at no other's expense.
 bool Scheduler::can_bridge(int32_t item, int32_t from, int32_t to) const {
   if (!can_stay(item, from, to)) return false;
-  return to - from <= near_ ||
+  const bool passes_lowered = begin(from) <= lowered_ && lowered_ < begin(to);
+  return (to - from <= near_ && !passes_lowered) ||
          profile_.most(begin(from + 1), begin(to)) + program_.items[item].bytes <= room_;
 }
 
@@ -239,7 +242,8 @@ bool Scheduler::set_recompute_price(Gap& gap, int32_t op) {
   const size_t i = before + 1;
   if (program_.items[gap.item].in_backward || program_.is_root(gap.item)) return false;
   if (needs[before].time > op || i == needs.size() || !needs[i].kept) return false;
-  if (needs[before].time == op && !is_passable(needs[before])) return false;
+  const bool is_used = needs[before].time == op && !needs[before].derived;
+  if (is_used || first_spared(needs[before]) > lowered_) return false;
   gap.time = needs[i].time;
   if (gap.time >= program_.size()) return false;  // the next step's
   gap.instead = -1;
@@ -268,7 +272,10 @@ bool Scheduler::set_recompute_price(Gap& gap, int32_t op) {
   return true;
 }
 
-void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
+bool Scheduler::is_later(const Gap& a, const Gap& b) { return a.price > b.price; }
+
+// As a heap. False: there is none.
+bool Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   gaps.clear();
   num_looks_ += program_.num_items();
   for (int32_t item = 0; item < program_.num_items(); ++item) {
@@ -278,13 +285,15 @@ void Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
     Gap gap{0, item, 0, -1};
     if (set_price(gap, op)) gaps.push_back(gap);
   }
+  std::make_heap(gaps.begin(), gaps.end(), is_later);
+  return !gaps.empty();
 }
 
 // It stays on, so its bytes count.
 void Scheduler::settle(int32_t item, size_t need) {
   Need& settled = needs_[item][need];
   if (!std::exchange(settled.passing, false)) return;
-  profile_.add(begin(settled.time), begin(settled.time + 1), program_.items[item].bytes);
+  profile_.add(first_spared(settled), begin(settled.time + 1), program_.items[item].bytes);
 }
 
 void Scheduler::set_passing(int32_t time, Bytes bytes) {
@@ -351,11 +360,12 @@ void Scheduler::give_up(const Gap& gap, int32_t op) {
   }
   Needs& needs = needs_[gap.item];
   const size_t i = need_before(needs_[gap.item], gap.time);
+  settle(gap.item, i);
   needs[i].kept = false;
   Need& before = needs[i - 1];
-  const bool passes = is_passable(before) && !before.passing;
+  const bool passes = before.derived && !before.copied && !before.passing;
   before.passing |= passes;
-  profile_.add(begin(passes ? before.time : before.time + 1), begin(gap.time),
+  profile_.add(passes ? first_spared(before) : begin(before.time + 1), begin(gap.time),
                -program_.items[gap.item].bytes);
   make_again(gap.item, gap.time, gap.instead);
 }
@@ -363,29 +373,28 @@ void Scheduler::give_up(const Gap& gap, int32_t op) {
 bool Scheduler::fit(Bytes room) {
   room_ = room;
   std::vector<Gap> gaps;
-  auto later = [](const Gap& a, const Gap& b) { return a.price > b.price; };
   for (int32_t peak = 0; peak < most_peaks_ && profile_.most() > room_; ++peak) {
     int32_t moment = profile_.where_most();
     const int32_t first = running(preferences_.first_operator);
     if (std::exchange(is_first_, false) && first > 0 && profile_.at(first) > room_) moment = first;
+    lowered_ = moment;
     const int32_t op = moment / 2;
     find_gaps(op, gaps);
-    std::make_heap(gaps.begin(), gaps.end(), later);
     while (profile_.at(moment) > room_) {
-      if (gaps.empty()) return false;
-      std::pop_heap(gaps.begin(), gaps.end(), later);
+      if (gaps.empty() && !find_gaps(op, gaps)) return false;
+      std::pop_heap(gaps.begin(), gaps.end(), is_later);
       Gap gap = gaps.back();
       gaps.pop_back();
       if (!set_price(gap, op)) continue;
       if (!gaps.empty() && gap.price > gaps.front().price * 1.0001) {
         gaps.push_back(gap);
-        std::push_heap(gaps.begin(), gaps.end(), later);
+        std::push_heap(gaps.begin(), gaps.end(), is_later);
         continue;
       }
       if (gap.price > 0 && !gap.copied) {  // which is paid now
         for_each_sibling(gap, op, [&](int32_t sibling) {
           gaps.push_back({0, sibling, gap.time, -1});
-          std::push_heap(gaps.begin(), gaps.end(), later);
+          std::push_heap(gaps.begin(), gaps.end(), is_later);
         });
       }
       give_up(gap, op);
@@ -393,7 +402,7 @@ bool Scheduler::fit(Bytes room) {
       Gap kept{0, gap.instead, 0, -1};
       if (program_.items[kept.item].in_backward || !set_price(kept, op)) continue;
       gaps.push_back(kept);
-      std::push_heap(gaps.begin(), gaps.end(), later);
+      std::push_heap(gaps.begin(), gaps.end(), is_later);
     }
   }
   return true;

@@ -45,7 +45,6 @@ class Scheduler {
   bool keep_what_fits(const Timeline& timeline, Bytes room);
 
  private:
-  static bool is_passable(const Need& need) { return need.derived && need.is_replayed(); }
   // A need that is not to be kept any more.
   struct Gap {
     double price;
@@ -66,7 +65,8 @@ class Scheduler {
   bool is_near(int32_t item, int32_t time) const;
   bool can_bridge(int32_t item, int32_t from, int32_t to) const;
   bool can_stay(int32_t item, int32_t from, int32_t to) const;
-  void find_gaps(int32_t op, std::vector<Gap>& gaps);
+  static bool is_later(const Gap& a, const Gap& b);
+  bool find_gaps(int32_t op, std::vector<Gap>& gaps);
   bool set_price(Gap& gap, int32_t op);
   bool set_recompute_price(Gap& gap, int32_t op);
   bool has_copies() const { return copy_room_.bytes > 0; }
@@ -118,6 +118,7 @@ class Scheduler {
   std::vector<int32_t> queue_;
   std::vector<int64_t> op_mark_;
   int64_t round_ = 0;
+  int32_t lowered_ = -1;  // the moment that is made to fit
   bool is_first_ = true;  // nothing was given up yet
   int64_t num_looks_ = 0;
   // By half operator.

@@ -327,12 +327,16 @@ std::vector<Needs> Timeline::needs() const {
       if (stays_[s].copied) set_copied(list, s, before);
       before = s;
       if (!stays_[s].replayed) continue;
-      const size_t i = need_before(list, stays_[s].time);
-      if (list[i].time != stays_[s].time) continue;
+      size_t i = need_before(list, stays_[s].time);
+      // Who reads it comes later.
+      if (list[i].time != stays_[s].time) {
+        list.insert(list.begin() + ++i, {stays_[s].time, false, false, true});
+      }
       list[i].kept = false;
-      const bool is_last = i + 1 == list.size() || (s + 1 < first_stays_[item + 1] &&
-                                                    list[i + 1].time >= stays_[s + 1].time);
-      list[i].passing = list[i].derived && is_last;
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      const bool is_last = i + 1 == list.size() || list[i + 1].is_replayed();
+      list[i].passing = list[i].derived && is_last && !list[i].copied;
     }
   }
   return needs;

@@ -77,6 +77,7 @@ struct alignas(64) Value {
   bool gradient : 1 = false;       // a root, but while it is being accumulated it may move
   bool made_quietly : 1 = false;   // a root, because it was made in a quiet step
   bool arriving : 1 = false;       // it has a block, which its copy is still on the way to
+  bool received : 1 = false;       // a root, because a collective wrote it
   bool made_in_backward = false;   // moved rather than evicted
   bool dead_and_unneeded = false;  // evicted, no storage's content, and nothing that is evicted is
                                    // recomputed from it
@@ -100,13 +101,14 @@ struct alignas(64) Value {
   int32_t lock_index = -1;  // its place in the graph's list of locked values
 
   // The rest.
-  int32_t output_index = 0;  // its place in recipe->outputs
-  int32_t item = -1;         // its number in the step program, of the step in which it was made
-  int32_t id = 0;            // slot in the graph's table; reused
-  void* external = nullptr;  // address, when it is not the arena's
-  int64_t serial = 0;        // unique, in order of creation
-  int64_t step = 0;          // step in which it was made
-  int64_t mark = 0;          // last traversal that saw it
+  int32_t output_index = 0;     // its place in recipe->outputs
+  int32_t item = -1;            // its number in the step program, of the step in which it was made
+  int32_t id = 0;               // slot in the graph's table; reused
+  void* external = nullptr;     // address, when it is not the arena's
+  int64_t serial = 0;           // unique, in order of creation
+  int64_t step = 0;             // step in which it was made
+  int64_t mark = 0;             // last traversal that saw it
+  int64_t optimizer_step = -1;  // a root: the step whose optimizer has written it last
 
   bool is_resident() const { return offset != Arena::kNowhere; }
   // Whether an operator may use it as it is.

@@ -16,6 +16,12 @@ enum class Fit : uint8_t {
   kBest,      // the smallest that fits, wherever it is
 };
 
+// Overlapping bytes are moved in pieces as long as the way is: too many pieces for too little.
+inline bool is_worth_moving(Bytes bytes, Bytes way) {
+  constexpr Bytes kMostPieces = 32;
+  return way * kMostPieces >= bytes;
+}
+
 class Arena {
  public:
   static constexpr Bytes kNowhere = -1;
