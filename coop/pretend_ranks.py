@@ -87,12 +87,11 @@ def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        was_enabled = _C.is_thread_enabled()
-        _C.set_thread_enabled(False)
+        counted = _C.set_meta_counts(False)
         try:
             return method(*args, **kwargs)
         finally:
-            _C.set_thread_enabled(was_enabled)
+            _C.set_meta_counts(counted)
 
     return guarded
 
