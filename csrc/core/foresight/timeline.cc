@@ -269,8 +269,9 @@ std::vector<Needs> Timeline::needs() const {
     for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
       if (!stays_[s].replayed || stays_[s].begin == stays_[s].end) continue;
       size_t i = need_before(list, stays_[s].time);
-      // Who reads it comes later.
+      // Who reads it comes later: it had better stay until then, unless it is written over.
       if (list[i].time != stays_[s].time) {
+        if (!info.overwritten || list[i].time > info.end) continue;
         list.insert(list.begin() + ++i, {stays_[s].time, false, false, true});
       }
       list[i].kept = false;
