@@ -218,7 +218,8 @@ bench: build  ## the paper's evaluation at tiny size on the CPU, an hour; figure
 	$(PY) -m coop plot build/cpu-tiny.json
 
 # Every peer at tiny size on the CPU: rows, a table, and pictures of step time against memory.
-bench-quick: export OMP_NUM_THREADS := 2
+# One thread: the next cell gets ready on the other core.
+bench-quick: export OMP_NUM_THREADS := 1
 bench-quick: build  ## all peers in one harness on two CPU cores, in minutes; pictures in build/peers
 	COOP_DEBUG=0 $(PY) -m benchmarks.peers --size tiny --out build/peers.json
 	$(PY) -m benchmarks.peers.pareto build/peers.json --out build/peers

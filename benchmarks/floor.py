@@ -1,6 +1,7 @@
 """The least that any policy has to recompute, on the networks at paper size.
 
     python -m benchmarks.floor [TRACE ...]        # prints a table in Markdown
+    python -m benchmarks.floor --link h200        # and with copies over that device's link
 
 While one operator of the last step runs, its inputs, its results, its temporaries and all roots are
 held. Beside them there is room for some of the values that were made before it, dead ones among
@@ -9,6 +10,11 @@ that were not kept either, and so on: once at least, whatever chooses what is ke
 comes back. The least cost of all choices, with parts of values allowed, is a lower bound, and the
 largest of several operators is one too. It has no addresses and recomputes nothing twice, so a
 policy may not reach it.
+
+With copies roots may be away too. What is away while an operator runs, and is not recomputed, comes
+back over the link within the step, beside the operators. So a step takes as long as its operators
+and what is recomputed, and as long as the link takes for the rest: the least of the larger of both,
+over all bytes that may be copied. (Roots that a step never reads would come back for nothing.)
 
 For a price of a byte the best choice is a minimum cut: see `_Choices`. A price for which what is
 kept is as large as the room proves the bound.
@@ -26,7 +32,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from benchmarks.program import Program, Recipe, Value, read_program
+from coop.profiles import get_device
 from coop.simulate import Options, peak_without_limit, simulate
+from coop.sizes import LARGEST_BYTES
 from coop.trace import read_trace
 
 TRACES = Path(__file__).parent / "traces" / "paper"
@@ -152,6 +160,18 @@ class _Choices:
                 small = [cost, num_bytes]
         return best
 
+    def least_with_copies_ns(self, budget_bytes: int, compute_ns: float, link: float) -> float:
+        """The bound where bytes may be copied as well, so many by the nanosecond."""
+        few, many = 0.0, max(self.fixed_bytes + self.waiting_bytes - budget_bytes, 0.0)
+        for _ in range(MOST_PRICES):
+            copied = (few + many) / 2
+            if compute_ns + self.least_ns(int(budget_bytes + copied)) > copied / link:
+                few = copied
+            else:
+                many = copied
+        replayed = self.least_ns(math.ceil(budget_bytes + many))
+        return max(few / link - compute_ns, replayed if math.isfinite(replayed) else 0.0)
+
 
 def largest_operators(program: Program, count: int) -> list[int]:
     """The operators that need the most memory, one of each part of the last step, largest first."""
@@ -173,26 +193,64 @@ def floor(program: Program, budgets: Sequence[int]) -> list[float]:
     return [best / program.compute_ns() for best in least]
 
 
+def floor_with_copies(
+    program: Program, budgets: Sequence[int], bytes_per_second: float
+) -> list[float]:
+    """The same where bytes may be copied, so many a second each way."""
+    compute_ns = program.compute_ns()
+    least = [0.0] * len(budgets)
+    for number in largest_operators(program, NUM_LOOKS):
+        choices = _Choices(program, number)
+        found = (
+            choices.least_with_copies_ns(each, compute_ns, bytes_per_second / 1e9)
+            for each in budgets
+        )
+        least = [max(best, each) for best, each in zip(least, found, strict=True)]
+    return [best / compute_ns for best in least]
+
+
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE")
+    parser.add_argument("--link", metavar="DEVICE", help="with copies over the link of this one")
     args = parser.parse_args()
-    print(f"| network, floor / {' / '.join(POLICIES)} | " + " | ".join(map(str, RATIOS)) + " |")
+    link = None if args.link is None else get_device(args.link).link
+    with_copies = "" if link is None else ", with copies: floor / coop"
+    print(
+        f"| network, floor / {' / '.join(POLICIES)}{with_copies} | "
+        + " | ".join(map(str, RATIOS))
+        + " |"
+    )
     print("| --- " * (1 + len(RATIOS)) + "|")
     for path in args.traces or [TRACES / f"{name}.jsonl.gz" for name in NETWORKS]:
         trace = read_trace(path)
         peak_bytes = peak_without_limit(trace)
         budgets = [int(peak_bytes * ratio) for ratio in RATIOS]
         cells = []
-        for budget, least in zip(budgets, floor(read_program(path), budgets), strict=True):
+        program = read_program(path)
+        copying = [0.0] * len(budgets)
+        if link is not None:
+            speed = min(link.out_bytes_per_second, link.in_bytes_per_second)
+            copying = floor_with_copies(program, budgets, speed)
+        least_of = zip(budgets, floor(program, budgets), copying, strict=True)
+        for budget, least, least_copying in least_of:
             shown = [f"{least:.1%}"]
             for policy in POLICIES:
                 options = Options(policy, alignment=trace.header.alignment)
                 last = simulate(trace, budget, options, most_replay=5)
                 extra = last.last_step.replay_ns / last.last_step.compute_ns
                 shown.append(f"{extra:.1%}" if last.fitted else "-")
-            cells.append(" / ".join(shown))
+            cell = " / ".join(shown)
+            if link is not None:
+                alignment = trace.header.alignment
+                options = Options(alignment=alignment, host_bytes=LARGEST_BYTES, link=link)
+                step = simulate(trace, budget, options, most_replay=5).last_step
+                extra = (step.replay_ns + step.host_wait_ns) / step.compute_ns
+                cell += f", {least_copying:.1%} / {extra:.1%}"
+            cells.append(cell)
         print(f"| {path.name.partition('.')[0]} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,8 +1,10 @@
 """Activations offloaded by hooks, as strong as others do it: what to compare copies with.
 
 As torchtune's `OffloadActivations` with streams: everything large that autograd saves is copied to
-page-locked memory by a stream of its own, and comes back by another, one ahead of the backward
-pass. The page-locked memory is kept from step to step. Parameters stay.
+page-locked memory by a stream of its own, and comes back by another, a few ahead of the backward
+pass. The page-locked memory is kept from step to step. Parameters stay, and what autocast makes of
+them; what several operators save is copied once each way. (torchtune's hooks do not prefetch, copy
+for each operator, and take page-locked memory in each step.)
 
 All that a large model saves takes the link longer than a step. So a share of it can be offloaded:
 what is saved first, which is needed last, and whose copies have the most time.
@@ -22,13 +24,16 @@ __all__ = ["OffloadHooks"]
 
 LEAST_BYTES = 2**20
 # Copies out that may be under way while the forward pass goes on.
-MOST_LEAVING = 3
+MOST_LEAVING = 5
+# Copies back that are under way before they are needed.
+MOST_AHEAD = 3
 
 
 @dataclass
 class _Saved:
     host: Tensor
     copied: torch.cuda.Event
+    uses: int = 1  # by operators of the backward pass that have not run yet
     device: Tensor | None = None
     loaded: torch.cuda.Event | None = None
 
@@ -98,13 +103,13 @@ class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
 
     def _pack(self, tensor: Tensor) -> Tensor | int:
         num_bytes = tensor.numel() * tensor.element_size()
-        base = tensor if tensor._base is None else tensor._base
-        if not tensor.is_cuda or num_bytes < LEAST_BYTES or isinstance(base, torch.nn.Parameter):
+        if not tensor.is_cuda or num_bytes < LEAST_BYTES or _is_weight(tensor):
             return tensor
         # Saved by several operators: copied once.
         key = (tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape, tensor.stride())
         for other, number, _ in self._leaving:
             if other == key:
+                self._saved[number].uses += 1
                 return number
         if self._num_bytes + num_bytes > self._most_bytes:
             return tensor
@@ -142,8 +147,22 @@ class OffloadHooks(torch.autograd.graph.saved_tensors_hooks):
         torch.cuda.current_stream().wait_event(saved.loaded)
         tensor = saved.device
         assert tensor is not None
-        saved.device = None  # another operator that saved it loads it again
-        saved.loaded = None
-        if packed > 0 and self._saved[packed - 1].device is None:
-            self._load(packed - 1)
+        saved.uses -= 1
+        if saved.uses == 0:
+            saved.device = saved.loaded = None
+        for number in range(packed - 1, max(packed - 1 - MOST_AHEAD, -1), -1):
+            if self._saved[number].uses > 0:
+                self._load(number)
         return tensor
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    """A parameter, a view of one, or what autocast makes of one and keeps for the whole step."""
+    base = tensor if tensor._base is None else tensor._base
+    if isinstance(base, torch.nn.Parameter):
+        return True
+    function = base.grad_fn
+    if function is None or function.name() != "ToCopyBackward0":
+        return False
+    ((source, _),) = function.next_functions
+    return hasattr(source, "variable")

@@ -142,8 +142,8 @@ def checksum(model: torch.nn.Module, losses: list[float]) -> str:
     return found.hexdigest()[:16]
 
 
-def main() -> None:
-    """Prints the row."""
+def make_parser() -> argparse.ArgumentParser:
+    """Of what a row is of."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -159,7 +159,20 @@ def main() -> None:
     parser.add_argument("--bits", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", type=int, default=WARM_UP + 8)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Prints the row."""
+    args = make_parser().parse_args()
+    session = None
+    if args.budget is not None and DEVICE == "cuda":
+        session = coop.install(args.budget, host=args.host)
+    print(json.dumps(row_of(args, session)), flush=True)
+
+
+def row_of(args: argparse.Namespace, session: coop.Session | None) -> dict[str, Any]:
+    """What is measured; on a GPU `session` is that of its budget."""
     if args.bits:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True)
@@ -178,15 +191,12 @@ def main() -> None:
         if getattr(args, option) not in (None, False):
             row[option] = getattr(args, option)
     with contextlib.ExitStack() as stack:
-        session = None
-        if args.budget is not None and DEVICE == "cuda":
-            session = coop.install(args.budget, host=args.host)
-        elif args.budget is not None:
+        if args.budget is not None and DEVICE == "cpu":
             session = stack.enter_context(coop.budget(args.budget, device=DEVICE))
         if args.parallel is not None:
             stack.enter_context(one_rank())
         measure(workload, args, session, row)
-    print(json.dumps(row), flush=True)
+    return row
 
 
 def measure(
@@ -200,6 +210,7 @@ def measure(
         computing: list[float] = []  # CPU time of all threads
         losses: list[float] = []
         before: dict[str, Any] = {}
+        first: dict[str, Any] = {} if session is None else session.stats().as_dict()
         for number in range(args.steps):
             if number + 1 == args.steps and session is not None:
                 before = session.stats().as_dict()
@@ -209,13 +220,13 @@ def measure(
             losses.append(float(loss))
             seconds.append(time.perf_counter() - begin)
             computing.append(time.process_time() - begin_cpu)
-    first = max(WARM_UP, args.steps // 2)  # in longer runs a better schedule is found meanwhile
-    measured = seconds[first:] or seconds
+    warm = max(WARM_UP, args.steps // 2)  # in longer runs a better schedule is found meanwhile
+    measured = seconds[warm:] or seconds
     row["ms"] = round(1e3 * statistics.median(measured), 1)
     row["ms_range"] = [round(1e3 * min(measured), 1), round(1e3 * max(measured), 1)]
-    row["cpu_ms"] = round(1e3 * statistics.median(computing[first:] or computing), 1)
-    row["launch_ms"] = round(1e3 * statistics.median(launching[first:] or launching), 1)
-    row["first_ms"] = [round(1e3 * s) for s in seconds[:first]]
+    row["cpu_ms"] = round(1e3 * statistics.median(computing[warm:] or computing), 1)
+    row["launch_ms"] = round(1e3 * statistics.median(launching[warm:] or launching), 1)
+    row["first_ms"] = [round(1e3 * s) for s in seconds[:warm]]
     if DEVICE == "cuda":
         row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
     if args.compile is not None:
@@ -227,8 +238,11 @@ def measure(
         for key in LAST:
             row[f"last_{key}"] = after[key] - before[key]
         row["host_peak_bytes"] = after["host_peak_bytes"]
-        for key in ("peak_bytes", "needed_bytes", "num_schedules", "num_followed", "num_left"):
+        for key in ("num_schedules", "num_followed", "num_left"):
+            row[key] = after[key] - first[key]
+        for key in ("peak_bytes", "needed_bytes"):
             row[key] = after[key]
+        row["kept"] = session._engine.shortage(0)["kept"]
     if args.bits:
         row["bits"] = checksum(model, losses)
 

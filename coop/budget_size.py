@@ -7,7 +7,7 @@ import sys
 import torch
 
 from coop._native import _C
-from coop.machine import available_bytes, memory_bytes, num_workers
+from coop.machine import addresses_left, available_bytes, memory_bytes, num_workers
 from coop.sizes import format_bytes, parse_bytes, parse_share
 
 __all__ = ["announce", "budget_bytes", "check_size", "memory_of"]
@@ -15,6 +15,11 @@ __all__ = ["announce", "budget_bytes", "check_size", "memory_of"]
 # Of what is available in main memory, where no budget is given. The rest is for Python, for data
 # loaders, and for others.
 CPU_SHARE = 0.8
+# Where addresses are limited (`ulimit -v`), a budget takes all of its own at once, and the program
+# needs some beside it: for threads and their pools of memory (72 MiB each), NumPy, libraries that
+# are imported late. The share is for large limits; never more than half of what is left.
+HEAP_BYTES = 512 * 2**20
+HEAP_SHARE = 0.2
 # Of a GPU, where no budget is given: kernels that are loaded later, handles and workspaces of
 # libraries, and NCCL's buffers are outside of an arena. A part of its memory, and at least so much.
 GPU_MARGIN = 1 / 32
@@ -35,7 +40,7 @@ def budget_bytes(size: int | str | None, device: torch.device) -> int:
         return int(free * share)
     if size is None:
         if device.type == "cpu":
-            return int(free * CPU_SHARE) // num_workers()
+            return min(int(free * CPU_SHARE) // num_workers(), _most_addresses())
         return max(free - margin_bytes(total), 0)
     num_bytes = parse_bytes(size)
     if device.type == "cpu" and num_bytes > total:
@@ -57,6 +62,14 @@ def margin_bytes(total: int) -> int:
     return max(int(total * GPU_MARGIN), LEAST_GPU_MARGIN_BYTES)
 
 
+def _most_addresses() -> int:
+    """Bytes for a budget, of the addresses that this process has left."""
+    left = addresses_left()
+    if left is None:
+        return sys.maxsize
+    return left - min(max(HEAP_BYTES, int(left * HEAP_SHARE)), left // 2)
+
+
 def memory_of(device: torch.device) -> tuple[int, int]:
     """Bytes: what is free there, and all of it."""
     if device.type == "cuda":
@@ -70,6 +83,8 @@ def announce(num_bytes: int, device: torch.device) -> None:
         of = f"{CPU_SHARE:.0%} of the main memory that is available"
         if num_workers() > 1:
             of += f", by {num_workers()} workers"
+        if addresses_left() is not None:
+            of += ", or less where `ulimit` leaves too few addresses beside the program's own"
     else:
         of = f"the free memory of {device} less {format_bytes(margin_bytes(memory_of(device)[1]))}"
     print(

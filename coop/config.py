@@ -11,7 +11,7 @@ from typing import Literal, TypedDict, get_args
 import torch
 
 from coop._native import _C
-from coop.machine import available_bytes, memory_bytes, num_workers
+from coop.machine import memory_bytes, room_for_copies
 from coop.profiles import LINKS, Link
 from coop.sizes import format_bytes, parse_bytes
 
@@ -33,8 +33,6 @@ ALIGNMENT = {"cpu": 64, "cuda": 512}
 # `quiet_after` where it is not given, by type of device. Never in main memory, where what has to be
 # saved after all would be outside of the budget.
 QUIET_AFTER = {"cpu": 0, "cuda": 4}
-# Of the main memory that is available, what `host="auto"` is.
-AUTO_ROOM = 0.5
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,8 @@ class Config:
         host: room for copies of values that leave the budget, parameters and optimizer state
             included: bytes, or a size such as `"4GiB"`; 0 for none. On a GPU it is page-locked main
             memory, taken as it is needed and kept, for each GPU; `"auto"` is half of what is
-            available then, and 0 on the CPU.
+            available then (a quarter under WSL), and 0 on the CPU, where the folder has to be
+            named.
         host_dir: for the CPU, an existing folder on a local disk, where that room is.
     """
 
@@ -97,7 +96,7 @@ class Config:
         room = parse_room(self.host)
         if isinstance(room, int):
             return room
-        return int(available_bytes() * AUTO_ROOM) // num_workers() if device_type == "cuda" else 0
+        return room_for_copies() if device_type == "cuda" else 0
 
     def measures_costs(self, device_type: str) -> bool:
         """Whether operators are timed there."""

@@ -28,7 +28,8 @@ class _Shortage(dict[str, Any]):
 class OutOfBudgetError(torch.OutOfMemoryError):
     """An operator needs more memory than the budget can give, even with all that can be evicted.
 
-    Recoverable: everything is as it was before the operator. Besides its text it has the operator's
+    Recoverable: everything is as it was before the operator, unless the text says that an update of
+    all parameters was half done. Besides its text it has the operator's
     name (`operator`), the operator that was being recomputed for it, if any (`replaying`), and the
     numbers (`shortage`, in bytes).
     """
@@ -99,6 +100,8 @@ def make_out_of_budget_error(
         lines += ["The largest of it:", *(f"  {line}" for line in largest)]
     lines += [f"Kept: {format_bytes(size)}: {reason}." for reason, size in shortage["kept"]]
     lines += _host_lines(shortage)
+    if shortage.get("updated"):
+        lines.append(_half_done(shortage["updated"], shortage["updated_of"]))
     sufficient = shortage["sufficient_budget_bytes"]
     least = shortage["wanted_bytes"] + sum(shortage[key] for key in held.values())
     smallest = (
@@ -117,6 +120,21 @@ def make_out_of_budget_error(
     error.replaying = replaying
     error.shortage = _Shortage(shortage)
     return error
+
+
+def say_what_was_updated(error: OutOfBudgetError, updated: int, updated_of: int) -> None:
+    """An update of so many tensors is run in parts, and so many were updated before the error."""
+    updated += error.shortage.get("updated", 0)
+    if updated:
+        error.shortage.update(updated=updated, updated_of=updated_of)
+        error.args = (f"{error}\n{_half_done(updated, updated_of)}",)
+
+
+def _half_done(updated: int, updated_of: int) -> str:
+    return (
+        f"The update is half done: {updated} of {updated_of} tensors had been updated by then. Go "
+        "back to a checkpoint before you go on."
+    )
 
 
 def warn_of_slow_step(

@@ -28,6 +28,7 @@ class EventKind(enum.IntEnum):
     UNKEEP = 11
     SAVE = 12
     LOAD = 13
+    UNSAVE = 14
 
 
 EVENT_DTYPE: Final[np.dtype[np.void]] = _C.event_dtype()

@@ -10,12 +10,17 @@ import torch
 from coop._native import _C
 from coop.budget_size import budget_bytes, check_size
 from coop.config import Config
+from coop.links import measure_link
 from coop.profiles import Link, cuda_link, cuda_profile
 
 __all__ = ["Gpus"]
 
 # Of an arena of so many bytes, behind that link.
 Configure = Callable[[int, Link | None], _C.Config]
+
+
+# Of one copy, when a budget begins.
+_MEASURED_BYTES = 2**23
 
 
 class Gpus:
@@ -37,7 +42,8 @@ class Gpus:
             raise RuntimeError(
                 "coop was built without CUDA: `coop doctor` says why, and the command that fixes it"
             )
-        if not self.is_installed:
+        is_new = not self.is_installed
+        if is_new:
             _install(size, device, configure, config)
             self.is_installed, self._size = True, size
         elif size != self._size:
@@ -48,7 +54,11 @@ class Gpus:
                 f"this process has a CUDA budget of {has}, which cannot be changed to {wanted}"
             )
         _warm_up(device.index)
-        return _C.cuda_engine(device.index)
+        engine = _C.cuda_engine(device.index)
+        if is_new and engine.stats()["host_bytes"] > 0:
+            link = measure_link(device, _MEASURED_BYTES)
+            engine.set_link(_C.LinkProfile(**asdict(link)))
+        return engine
 
 
 def _install(

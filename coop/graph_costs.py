@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-__all__ = ["GraphCost", "count_cost", "find_written"]
+__all__ = ["CONTENTS", "GraphCost", "count_cost", "find_written"]
+
+# What is inside of the graphs that were compiled in this process, by their names, for reports.
+CONTENTS: dict[str, str] = {}
+MOST_NAMED = 4
 
 
 class GraphCost(NamedTuple):
@@ -15,6 +20,7 @@ class GraphCost(NamedTuple):
 
     flops: float
     bytes: float
+    contents: str = ""  # its operators
 
 
 def count_cost(graph_module: Any) -> GraphCost:
@@ -23,9 +29,11 @@ def count_cost(graph_module: Any) -> GraphCost:
     The rest is fused with them, or with each other: what it moves is little besides.
     """
     flops = moved = 0.0
+    operators = Counter[str]()
     for node in graph_module.graph.nodes:
         if node.op != "call_function" or not hasattr(node.target, "overloadpacket"):
             continue
+        operators[node.target.overloadpacket.__name__] += 1
         formula = flop_registry.get(node.target.overloadpacket)
         if formula is None:
             continue
@@ -38,7 +46,15 @@ def count_cost(graph_module: Any) -> GraphCost:
         inputs = [_concrete(n) for n in node.all_input_nodes]
         results = result if isinstance(result, tuple | list) else [result]
         moved += sum(x.nbytes for x in (*inputs, *results) if isinstance(x, torch.Tensor))
-    return GraphCost(flops, moved)
+    return GraphCost(flops, moved, _describe(operators))
+
+
+def _describe(operators: Counter[str]) -> str:
+    """The most frequent by name: `2 addmm, 1 gelu and 3 others`."""
+    ordered = sorted(operators.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{count} {name}" for name, count in ordered[:MOST_NAMED])
+    others = sum(count for _, count in ordered[MOST_NAMED:])
+    return f"{named} and {others} others" if others else named
 
 
 def find_written(graph_module: Any) -> list[int]:

@@ -39,13 +39,14 @@ _READS: tuple[tuple[Any, str], ...] = (
 # Write the bytes, or replace the memory that holds them: whatever would be recomputed from them is
 # protected first (Rule 6).
 _WRITES: tuple[tuple[Any, str], ...] = (
-    (torch.UntypedStorage, "resize_"),
     (torch.UntypedStorage, "_byteswap"),
     (torch.UntypedStorage, "_set_from_file"),
     (torch.Tensor, "apply_"),
     (torch.Tensor, "map_"),
     (torch.Tensor, "map2_"),
 )
+# Gives it other memory. FSDP2 takes that of unsharded parameters by this, and gives it back.
+_RESIZES: tuple[tuple[Any, str], ...] = ((torch.UntypedStorage, "resize_"),)
 # Ask what kind of memory it is: an arena is never pinned host memory.
 _KINDS: tuple[tuple[Any, str], ...] = (
     (torch.Tensor, "is_pinned"),
@@ -161,6 +162,7 @@ class MemoryPatch:
         for table, wrap in (
             (_READS, self._before(_materialize)),
             (_WRITES, self._before(_before_write)),
+            (_RESIZES, self._resizing),
             (_KINDS, self._answering_no),
             (_POINTERS, self._keeping),
             (_COMPARES, self._comparing),
@@ -187,6 +189,26 @@ class MemoryPatch:
             return guarded
 
         return wrap
+
+    def _resizing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method. What is resized to nothing dies, and what was nothing has any bytes."""
+
+        @functools.wraps(method)
+        def guarded(x: torch.UntypedStorage, size: int) -> Any:
+            engine = None if self._engine_of is None else self._engine_of(x)
+            if engine is None:
+                return method(x, size)
+            if size == 0 and engine.give_back(x):
+                return x
+            was_empty = x.nbytes() == 0
+            if not was_empty:
+                engine.before_unseen_write(x)
+            result = method(x, size)
+            if was_empty:
+                engine.undefine(x)
+            return result
+
+        return guarded
 
     def _answering_no(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method, without looking at memory that is ours."""

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["available_bytes", "memory_bytes", "num_workers"]
+__all__ = [
+    "addresses_left",
+    "available_bytes",
+    "is_wsl",
+    "memory_bytes",
+    "num_workers",
+    "room_for_copies",
+]
+
+# Of the main memory that is available, what copies may take by themselves; under WSL, where Windows
+# lets half of its memory be locked at most.
+_ROOM, _ROOM_IN_WSL = 0.5, 0.25
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
@@ -27,14 +38,37 @@ def available_bytes(root: Path = Path("/")) -> int:
     limited (`ulimit -v`), what is left of these.
     """
     left = [group.limit - group.used for group in _groups(root)]
-    process = _numbers(root / "proc/self/status", ":")
-    left += [limit - process.get(used, 0) * 1024 for used, limit in _address_limits()]
+    addresses = addresses_left(root)
+    if addresses is not None:
+        left.append(addresses)
     meminfo = _numbers(root / "proc/meminfo", ":")
     if "MemAvailable" in meminfo:
         left.append(meminfo["MemAvailable"] * 1024)
     if _text(root / "proc/sys/vm/overcommit_memory") == "2":
         left.append((meminfo["CommitLimit"] - meminfo["Committed_AS"]) * 1024 // 2)
     return max(min([memory_bytes(root), *left]), 0)
+
+
+def addresses_left(root: Path = Path("/")) -> int | None:
+    """Bytes that this process can still map (`ulimit -v`, `ulimit -d`); None: there is no limit."""
+    process = _numbers(root / "proc/self/status", ":")
+    left = [limit - process.get(used, 0) * 1024 for used, limit in _address_limits()]
+    return max(min(left), 0) if left else None
+
+
+def is_wsl(root: Path = Path("/")) -> bool:
+    """Whether this Linux runs inside of Windows."""
+    return "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower()
+
+
+def room_for_copies(root: Path = Path("/")) -> int:
+    """A share of the main memory that is available, for this worker of the machine's.
+
+    Page-locked memory is taken in pieces as it is needed: where the system locks less, there is
+    less. CUDA's driver locks it, for which `ulimit -l` does not count.
+    """
+    share = _ROOM_IN_WSL if is_wsl(root) else _ROOM
+    return int(available_bytes(root) * share) // num_workers()
 
 
 def num_workers() -> int:

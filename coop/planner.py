@@ -12,14 +12,22 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from coop.plans import NO_ROOM, Checkpointed, Plan, Point, Room
 from coop.profiles import get_device
-from coop.simulate import STEADY_STEPS, Options, Simulation, peak_without_limit, simulate
-from coop.sizes import format_budget, format_bytes, parse_bytes
+from coop.simulate import (
+    STEADY_STEPS,
+    Options,
+    Simulation,
+    StepCost,
+    peak_without_limit,
+    simulate,
+)
+from coop.sizes import LARGEST_BYTES, parse_bytes
 from coop.trace import Trace, read_trace, write_recorded
 from coop.tracing import record_without_hardware
 
@@ -48,89 +56,13 @@ _MOST_REPLAY = 5.0
 Progress = Callable[[int, int], None]  # simulations done, simulations known of
 
 
-@dataclass(frozen=True)
-class Point:
-    """One policy inside one budget."""
-
-    policy: str
-    budget_bytes: int
-    fits: bool  # and recomputes for at most five steps within one
-    step_ns: float  # of the last step; infinite where it does not fit
-    overhead: float  # cost of the last step with recomputation / without
-    num_evictions: int  # in the last step
-    num_replays: int
-    failure: str = ""  # why it does not fit
-    num_steps_until_steady: int = 0  # those before the first of the steps that cost as the last
-
-
-@dataclass(frozen=True)
-class Checkpointed:
-    """The same program with `torch.utils.checkpoint`, without a budget."""
-
-    peak_bytes: int
-    step_ns: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The answers. Times are of the last step, when it has been repeated a few times."""
-
-    trace: str
-    device: str
-    is_estimated: bool  # recorded without the hardware: temporaries are estimates
-    num_operators: int
-    num_steps: int
-    peak_bytes: int  # held at most when nothing has to go
-    needed_bytes: int  # a budget in which the first policy evicts nothing
-    step_ns: float  # when nothing has to go
-    points: tuple[Point, ...]  # by policy, then from the largest budget down
-    smallest_bytes: dict[str, int]  # by policy: the smallest budget that fits, within 0.5%
-    knee_bytes: int  # below it, the first policy gets expensive faster; 0: it fits nowhere
-    checkpointed: Checkpointed | None = None
-
-    def curve(self, policy: str) -> list[Point]:
-        """The points of one policy, from the largest budget down."""
-        return [point for point in self.points if point.policy == policy]
-
-    @property
-    def num_steps_until_steady(self) -> int:
-        """Under the first policy, in any budget that fits."""
-        points = self.curve(self.points[0].policy)
-        return max((p.num_steps_until_steady for p in points if p.fits), default=0)
-
-    @property
-    def advice(self) -> str:
-        """One sentence."""
-        policy = self.points[0].policy
-        told = [p for p in self.curve(policy) if p.fits and p.budget_bytes < self.needed_bytes]
-        chosen = [p for p in told if p.budget_bytes in _three(told, self.knee_bytes)]
-        parts = [f"nothing is evicted from {format_budget(self.needed_bytes)} on"]
-        parts += [f"{format_bytes(p.budget_bytes)} at +{p.overhead - 1:.0%}" for p in chosen]
-        parts.append(f"below {format_budget(self.smallest_bytes[policy])}: no")
-        return "; ".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
-        data = asdict(self)
-        for point in data["points"]:
-            if math.isinf(point["step_ns"]):
-                point["step_ns"] = point["overhead"] = None
-        return {**data, "advice": self.advice}
-
-
-def _three(points: Sequence[Point], knee_bytes: int) -> set[int]:
-    """The budgets that the advice tells: the first, the knee, the last."""
-    if not points:
-        return set()
-    return {points[0].budget_bytes, knee_bytes, points[-1].budget_bytes}
-
-
 @dataclass
 class _Sweep:
     """Simulations on all cores, with progress; none is run twice."""
 
     trace: Trace
     progress: Progress | None = None
+    room: Room = NO_ROOM
     done: int = 0
     begun: int = 0
     waiting: int = 0  # those that will be begun, as far as is known
@@ -147,7 +79,7 @@ class _Sweep:
         with self.lock:
             self.waiting -= was_waiting
             self.begun += 1
-        point = _point(_simulate(self.trace, policy, budget_bytes))
+        point = _point(_simulate(self.trace, policy, budget_bytes, self.room))
         with self.lock:
             self.points[policy, budget_bytes] = point
             self.done += 1
@@ -181,8 +113,18 @@ class _Sweep:
         return best
 
 
-def _simulate(trace: Trace, policy: str, budget_bytes: int) -> Simulation:
-    options = Options(policy, alignment=trace.header.alignment)
+def _room(host: int | str, device: str) -> Room:
+    num_bytes = LARGEST_BYTES if host == "auto" else parse_bytes(host) if host else 0
+    try:
+        return Room(num_bytes, get_device(device).link)
+    except ValueError:
+        return Room(num_bytes)  # recorded where it ran
+
+
+def _simulate(trace: Trace, policy: str, budget_bytes: int, room: Room = NO_ROOM) -> Simulation:
+    options = Options(
+        policy, alignment=trace.header.alignment, host_bytes=room.host_bytes, link=room.link
+    )
     return simulate(trace, budget_bytes, options, most_replay=_MOST_REPLAY)
 
 
@@ -223,6 +165,7 @@ def plan_trace(
     device: str | None = None,
     budgets: Iterable[int | str] | None = None,
     policies: Sequence[str] = DEFAULT_POLICIES,
+    host: int | str = 0,
     checkpointed: Trace | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -235,6 +178,8 @@ def plan_trace(
         budgets: bytes, or sizes such as `"24GiB"`; by default ten from where nothing is evicted, or
             what the device has, to the smallest that fits.
         policies: the first is the one that the advice is for.
+        host: room in main memory for copies of what leaves, in bytes or as a size; 0: none;
+            `"auto"`: as much as it takes.
         checkpointed: a trace of the same program with `torch.utils.checkpoint`, to compare with.
         progress: called with the numbers of simulations done and known of.
     """
@@ -244,12 +189,13 @@ def plan_trace(
         raise ValueError(f"{trace.path} ran no operators: there is nothing to plan")
     sizes = None if budgets is None else [parse_bytes(size) for size in budgets]
     memory_bytes = 0
+    room = _room(host, device or trace.header.device)
     if device is not None:
         profile, memory_bytes = get_device(device).profile, get_device(device).memory_bytes
         trace = trace.priced(profile)
         checkpointed = None if checkpointed is None else checkpointed.priced(profile)
     peak_bytes = peak_without_limit(trace)
-    sweep = _Sweep(trace.repeated(STEADY_STEPS), progress)
+    sweep = _Sweep(trace.repeated(STEADY_STEPS), progress, room)
     sweep.waiting = len(policies) * (NUM_BUDGETS if sizes is None else len(sizes))
     with sweep.pool as pool:
         unlimited = _unlimited(trace, policies[0], peak_bytes)
@@ -279,12 +225,13 @@ def plan_trace(
         smallest_bytes=smallest,
         knee_bytes=_knee([p for p in points if p.policy == policies[0] and p.fits]),
         checkpointed=None if checkpointed is None else _checkpointed(checkpointed),
+        host_bytes=room.host_bytes,
     )
 
 
 def _point(result: Simulation) -> Point:
     step = result.last_step
-    step_ns = step.compute_ns + step.replay_ns
+    step_ns = step.compute_ns + step.replay_ns + step.host_wait_ns
     return Point(
         policy=result.options.policy,
         budget_bytes=result.stats["budget_bytes"],
@@ -294,6 +241,8 @@ def _point(result: Simulation) -> Point:
         num_evictions=step.num_evictions,
         num_replays=step.num_replays,
         failure=result.failure,
+        host_wait_ns=step.host_wait_ns if result.fitted else 0,
+        host_peak_bytes=result.stats["host_peak_bytes"],
         num_steps_until_steady=_steps_until_steady(result),
     )
 
@@ -304,9 +253,13 @@ def _steps_until_steady(result: Simulation) -> int:
     differ = [
         number
         for number, step in enumerate(result.steps, 1)
-        if abs(step.replay_ns - last.replay_ns) > 0.01 * last.compute_ns
+        if abs(_extra_ns(step) - _extra_ns(last)) > 0.01 * last.compute_ns
     ]
     return max(differ, default=0)
+
+
+def _extra_ns(step: StepCost) -> float:
+    return step.replay_ns + step.host_wait_ns
 
 
 def _checkpointed(trace: Trace) -> Checkpointed:
@@ -336,15 +289,20 @@ def record_function(
     *args: Any,
     device: str = DEFAULT_DEVICE,
     path: str | Path | None = None,
+    in_parts: bool = False,
     **kwargs: Any,
 ) -> Trace:
     """The trace of `fn(*args, **kwargs)`, recorded without the hardware.
 
     `fn` builds its model and runs one or more training steps; two are better than one, since the
-    first also makes the optimizer's state. With `path`, the trace is kept there.
+    first also makes the optimizer's state. With `path`, the trace is kept there. `in_parts` is for
+    plans with `host`: see `coop.tracing.record_without_hardware`.
     """
     name = getattr(fn, "__name__", "a function")
-    with record_without_hardware(device=device, comment=name) as (header, entries):
+    with record_without_hardware(device=device, comment=name, in_parts=in_parts) as (
+        header,
+        entries,
+    ):
         fn(*args, **kwargs)
     if path is not None:
         write_recorded(path, header, bytes(entries))
@@ -361,6 +319,7 @@ def plan(
     device: str = DEFAULT_DEVICE,
     budgets: Iterable[int | str] | None = None,
     policies: Sequence[str] = DEFAULT_POLICIES,
+    host: int | str = 0,
     progress: Progress | None = None,
     **kwargs: Any,
 ) -> Plan:
@@ -369,8 +328,8 @@ def plan(
     `fn` is recorded without the hardware: it builds its model and its data inside, and runs one or
     two training steps. Nothing is computed, so the numbers in it mean nothing.
     """
-    trace = record_function(fn, *args, device=device, **kwargs)
-    planned = plan_trace(trace, budgets=budgets, policies=policies, progress=progress)
+    trace = record_function(fn, *args, device=device, in_parts=bool(host), **kwargs)
+    planned = plan_trace(trace, budgets=budgets, policies=policies, host=host, progress=progress)
     return replace(planned, device=device)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -40,6 +41,8 @@ _DATA_DEPENDENT = frozenset(
 )
 
 
+# Operators on lists of tensors (csrc/adapter/dispatch/separable.cc).
+_ON_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 _READERS = frozenset(
     (
         torch.Tensor.tolist,
@@ -74,9 +77,10 @@ def _numbers(tensor: torch.Tensor) -> npt.NDArray[Any]:
 class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """torch's fake tensors, with numbers for those who read one; an engine sees the operators."""
 
-    def __init__(self, engine: _C.Engine) -> None:
+    def __init__(self, engine: _C.Engine, in_parts: bool) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.engine = engine
+        self.in_parts = in_parts
         self.running = False  # an operator: what it is made of is not the program's
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -93,7 +97,7 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if any(not issubclass(kind, FakeTensor) for kind in types):
             return NotImplemented  # DTensor and the like: what it is made of comes by itself
 
-        def run() -> Any:
+        def run(args: Any = args, kwargs: Any = kwargs) -> Any:
             outer, self.running = self.running, True
             try:
                 return FakeTensorMode.__torch_dispatch__(self, func, types, args, kwargs)
@@ -103,7 +107,38 @@ class _FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         schema = getattr(func, "_schema", None)
         if self.running or schema is None or schema.name.startswith(("prim::", "profiler::")):
             return run()
-        return self.engine.dispatch(schema.name, schema.overload_name, args, kwargs, run)
+        name, overload = schema.name, schema.overload_name
+        if self.in_parts and name.startswith(_ON_LISTS):
+            parts = self.engine.find_parts(name, overload, args, kwargs)
+            if parts:
+                return self._run_parts(schema, args, kwargs, run, parts)
+        return self.engine.dispatch(name, overload, args, kwargs, run)
+
+    def _run_parts(
+        self,
+        schema: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        run: Callable[[Any, Any], Any],
+        parts: list[tuple[int, int]],
+    ) -> list[Any] | None:
+        size = max(end for _, end in parts)
+        made: dict[int, Any] = {}
+        for begin, end in parts:
+
+            def part(value: Any, of: slice = slice(begin, end)) -> Any:
+                return (
+                    value[of] if isinstance(value, list | tuple) and len(value) == size else value
+                )
+
+            some = tuple(part(value) for value in args)
+            named = {key: part(value) for key, value in kwargs.items()}
+            made[begin] = self.engine.dispatch(
+                schema.name, schema.overload_name, some, named, partial(run, some, named)
+            )
+        if not schema.returns:
+            return None
+        return [tensor for _, tensors in sorted(made.items()) for tensor in tensors]
 
     def __deepcopy__(self, memo: Any) -> _FakeMode:
         return self  # a tensor's copy is of the same kind
@@ -290,15 +325,16 @@ def _uncompiled(model: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def pretend(engine: _C.Engine, *, gpu: bool) -> Iterator[FakeTensorMode]:
+def pretend(engine: _C.Engine, *, gpu: bool, in_parts: bool = False) -> Iterator[FakeTensorMode]:
     """What the body computes has no bytes; `engine` sees its operators.
 
     Optimizers choose the operators that they choose on a GPU, and with `gpu` attention its kernels.
+    With `in_parts`, updates of all parameters at once are several operators.
     """
     foreach_types = [torch.Tensor, torch.nn.Parameter, FakeTensor]
     # What it remembers of earlier programs makes results in another order: a recording repeats.
     FakeTensorMode.cache_clear()
-    mode = _FakeMode(engine)
+    mode = _FakeMode(engine, in_parts)
     one_device = _OneDevice(mode, gpu)
     with (
         _patched(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),

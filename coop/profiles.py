@@ -46,21 +46,6 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Device:
-    """A device that a plan can be made for."""
-
-    name: str
-    profile: Profile
-    memory_bytes: int  # 0: a CPU, whose memory is not known
-    match: str = ""  # what the driver's name of it contains, as a regular expression
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether it is one, with memory of its own."""
-        return self.memory_bytes > 0
-
-
-@dataclass(frozen=True)
 class Link:
     """How quickly bytes leave a device for main memory, and come back."""
 
@@ -69,11 +54,30 @@ class Link:
     latency_ns: float
 
 
-# By type of device: a file of a local disk, as far as the system caches it; PCIe 4.0 with 16 lanes.
-LINKS = {"cpu": Link(2e9, 2e9, 20e3), "cuda": Link(25e9, 25e9, 10e3)}
-# PCIe 5.0, each way while the other way is busy too: measured on an H200 (2026-11-17).
-_PCIE_5 = Link(51e9, 51e9, 10e3)
-_HAS_PCIE_5 = re.compile(r"\b(H100|H200|H800|H20|B200|B300|RTX 50\d\d|RTX PRO)\b")
+# Each way while the other way is busy too, by the generation of PCI Express with 16 lanes: 5 was
+# measured on an H200 (2026-11-17), the others are in its proportion.
+_PCIE = {3: Link(12.5e9, 12.5e9, 10e3), 4: Link(25e9, 25e9, 10e3), 5: Link(51e9, 51e9, 10e3)}
+# By type of device; of the CPU a file of a local disk, as far as the system caches it.
+LINKS = {"cpu": Link(2e9, 2e9, 20e3), "cuda": _PCIE[4]}
+# Those that profiles.json does not have.
+_HAS_PCIE_5 = re.compile(r"\b(H100|H800|H20|B300|RTX 50\d\d|RTX PRO)\b")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that a plan can be made for."""
+
+    name: str
+    profile: Profile
+    memory_bytes: int  # 0: a CPU, whose memory is not known
+    match: str = ""  # what the driver's name of it contains, as a regular expression
+    link: Link = LINKS["cpu"]  # to main memory; of a CPU, to a file
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is one, with memory of its own."""
+        return self.memory_bytes > 0
+
 
 CPU_PROFILE = Profile(flops_per_ns=60, half_flops_per_ns=60, bytes_per_ns=8, launch_ns=1000)
 
@@ -90,7 +94,8 @@ def devices() -> dict[str, Device]:
             bytes_per_ns=sheet["gb_per_s"] * data["share_of_bandwidth"],
             launch_ns=sheet["launch_us"] * 1e3,
         )
-        result[name] = Device(name, profile, int(sheet["memory_gb"] * 1e9), sheet["match"])
+        memory_bytes = int(sheet["memory_gb"] * 1e9)
+        result[name] = Device(name, profile, memory_bytes, sheet["match"], _PCIE[sheet["pcie"]])
     return result
 
 
@@ -103,10 +108,11 @@ def get_device(name: str) -> Device:
         data: dict[str, Any] = json.loads(Path(name).read_text(encoding="utf-8"))
         if data.pop("format") != _FORMAT:
             raise KeyError("format")
-        rates = {key: float(rate) for key, rate in data.pop("profile").items()}
-        if not all(0 < rate < math.inf for rate in rates.values()):
-            raise ValueError("no rate")
-        return Device(profile=Profile(**rates), **data)
+        profile = Profile(**_rates(data.pop("profile")))
+        # Files of before it was measured have none.
+        usual = LINKS["cuda" if data["memory_bytes"] else "cpu"]
+        link = Link(**_rates(data.pop("link"))) if "link" in data else usual
+        return Device(profile=profile, link=link, **data)
     except OSError:
         raise ValueError(
             f"unknown device {name!r}: choose {', '.join(devices())}, or a file that "
@@ -114,6 +120,13 @@ def get_device(name: str) -> Device:
         ) from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{name} is not a file that `python -m coop calibrate` wrote") from None
+
+
+def _rates(data: dict[str, Any]) -> dict[str, float]:
+    rates = {key: float(rate) for key, rate in data.items()}
+    if not all(0 < rate < math.inf for rate in rates.values()):
+        raise ValueError("no rate")
+    return rates
 
 
 def save_device(device: Device, path: str | Path) -> None:
@@ -129,17 +142,26 @@ def get_profile(name: str) -> Profile:
 
 def cuda_profile(name: str) -> Profile:
     """The profile of the GPU called `name` by the driver; that of an A100 when it is not known."""
-    for device in devices().values():
-        # Whole words: "A100" contains "A10".
-        if device.match and re.search(rf"\b(?:{device.match})\b", name):
-            return device.profile
+    known = _find_known(name)
+    if known is not None:
+        return known.profile
     family = next((d for d in devices().values() if _family(d.name) in name), None)
     return (family or devices()["a100-80"]).profile
 
 
 def cuda_link(name: str) -> Link:
     """The link of the GPU called `name` by the driver."""
-    return _PCIE_5 if _HAS_PCIE_5.search(name) else LINKS["cuda"]
+    known = _find_known(name)
+    if known is not None:
+        return known.link
+    return _PCIE[5] if _HAS_PCIE_5.search(name) else LINKS["cuda"]
+
+
+def _find_known(name: str) -> Device | None:
+    # Whole words: "A100" contains "A10".
+    return next(
+        (d for d in devices().values() if d.match and re.search(rf"\b(?:{d.match})\b", name)), None
+    )
 
 
 def _family(name: str) -> str:

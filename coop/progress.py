@@ -22,6 +22,8 @@ class Step(TypedDict):
     saved_bytes: int  # copied to main memory, after quiet steps
     host_saved_bytes: int  # copied to the room for copies
     host_loaded_bytes: int  # and back
+    host_wait_seconds: float  # for these copies: estimated
+    host_held_bytes: int  # now
     num_searches: int
     search_seconds: float
     num_schedules: int  # made at its end
@@ -71,6 +73,8 @@ class StepMeter:
             saved_bytes=int(more("saved_bytes")),
             host_saved_bytes=int(more("host_saved_bytes")),
             host_loaded_bytes=int(more("host_loaded_bytes")),
+            host_wait_seconds=more("host_wait_ns") / 1e9,
+            host_held_bytes=int(stats["host_held_bytes"]),
             num_searches=int(more("num_searches")),
             search_seconds=more("search_ns") / 1e9,
             num_schedules=int(more("num_schedules")),

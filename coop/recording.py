@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from coop._native import _C
 from coop.events import EventKind, as_events
+from coop.graph_costs import CONTENTS
 from coop.progress import Step, StepMeter
 from coop.ranks import current_rank
 from coop.stats import Stats
@@ -78,6 +79,7 @@ class Recording:
     failures: list[Failure]
     summary: tuple[str, ...] = ()  # the five lines of coop.summary
     steps: tuple[Step, ...] = ()  # those that ended while it recorded
+    contents: dict[str, str] = field(default_factory=dict)  # of compiled graphs, by their names
     rank: str = ""  # of several processes: which one this is
 
 
@@ -132,6 +134,7 @@ class SessionEvents:
             failures=list(self._failures),
             summary=tuple(self._summarize("this page")),
             steps=tuple(self._steps),
+            contents=dict(CONTENTS),
             rank=_rank_text(),
         )
 

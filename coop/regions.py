@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from coop._native import _C
-from coop.graph_costs import GraphCost, count_cost, find_written
+from coop.graph_costs import CONTENTS, GraphCost, count_cost, find_written
+from coop.partition_choices import name_compiled_function
 from coop.partitions import Partitions
 from coop.patches import Patches
 
@@ -32,10 +33,12 @@ _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 _BACKENDS = "torch._dynamo.backends.common"
 _PARTITIONERS = "torch._functorch.partitioners"
 _COMPILED = "torch._inductor.output_code"
+_CUDA_GRAPHS = "torch._dynamo.backends.cudagraphs"
 
 _NO_CUDA_GRAPHS = (
     "coop: compiled without CUDA graphs inside of the budget: they would have memory of their own, "
-    "at addresses that never change (mode 'reduce-overhead' or 'max-autotune')"
+    "at addresses that never change (mode 'reduce-overhead' or 'max-autotune', and the backend "
+    "'cudagraphs')"
 )
 _UNKNOWN = GraphCost(-1.0, 0.0)
 # In the keys of torch's caches for what is compiled to donate nothing. Inductor's cache tells
@@ -83,17 +86,17 @@ class _Step(_Region):
 class RegionsPatch:
     """The runtime wrappers of AOTAutograd. They stay replaced from the first budget on.
 
-    `step_begins` and `step_ends` are called around the graphs that write parameters. `budget`: the
-    bytes of the active budget and the type of its device.
+    `step_begins` and `step_ends` are called around the graphs that write parameters. `engine`: of
+    the active budget, if this thread is inside of it.
     """
 
     def __init__(
         self,
         step_begins: Callable[[], None],
         step_ends: Callable[[], None],
-        budget: Callable[[], tuple[int, str] | None],
+        engine: Callable[[], _C.Engine | None],
     ) -> None:
-        self._partitions = Partitions(budget)
+        self._partitions = Partitions(engine)
         self._step_begins = step_begins
         self._step_ends = step_ends
         self._hooks = _Hooks()
@@ -109,9 +112,22 @@ class RegionsPatch:
         self._hooks.when_imported(_BACKENDS, self._replace_backends)
         self._hooks.when_imported(_COMPILED, self._replace_compiled)
         self._hooks.when_imported(_PARTITIONERS, self._replace_partitioners)
+        self._hooks.when_imported(_CUDA_GRAPHS, self._replace_cuda_graphs)
 
     def leave(self) -> None:
         """The budget ends. Graphs that are compiled now may be run in the next one."""
+
+    def budget_begins(self, budget_bytes: int) -> None:
+        """It is active. What models save for another one is chosen again."""
+        self._partitions.choices.enter(budget_bytes)
+
+    def update_begins(self) -> None:
+        """An optimizer is about to step."""
+        self._partitions.choices.update_begins()
+
+    def update_ends(self) -> None:
+        """It has: what compiled models save may be chosen again."""
+        self._partitions.choices.update_ends()
 
     def _replace_wrappers(self, module: ModuleType) -> None:
         patches = Patches()
@@ -124,6 +140,9 @@ class RegionsPatch:
 
     def _replace_compiled(self, module: ModuleType) -> None:
         Patches().replace(module.CompiledFxGraph, "post_compile", _without_cuda_graphs)
+
+    def _replace_cuda_graphs(self, module: ModuleType) -> None:
+        Patches().replace(module, "check_for_skip", _skipping)
 
     def _replace_partitioners(self, module: ModuleType) -> None:
         Patches().replace(module, "choose_saved_values_set", self._partitions.choosing)
@@ -150,6 +169,7 @@ class RegionsPatch:
                         function.compiled_fw, name, runtime_metadata
                     )
                 function._coop_name = name
+                function._coop_choice = self._partitions.choice()
                 function._coop_keeps = _KEEPING in torch.compiler.config.cache_key_tag
                 function._backward_impl = staticmethod(
                     self._announcing(function, function._backward_impl)
@@ -196,7 +216,7 @@ class RegionsPatch:
         def call_at_runtime(f: Any, args: Any, *others: Any, **kwargs: Any) -> Any:
             function = self._state.backward
             if function is not None and f is function.compiled_bw:
-                f = _region_of_backward(function)
+                f = self._region_of_backward(function)
             return call(f, args, *others, **kwargs)
 
         return call_at_runtime
@@ -247,14 +267,47 @@ class RegionsPatch:
         )
         if not getattr(compiled, "_boxed_call", False):
             compiled = _boxed(compiled)
-        native = _C.Region(
-            compiled, f"compiled::{name}.forward", written, has_results, cost.flops, cost.bytes
+        inside = self._partitions.choices.measuring(
+            compiled, self._partitions.choice(), is_backward=False
         )
+        name = f"compiled::{name}.forward"
+        CONTENTS[name] = cost.contents
+        native = _C.Region(inside, name, written, has_results, cost.flops, cost.bytes)
         if not any(metadata.input_info[i].requires_grad for i in written):
             return _Region(compiled, native)
         step = _Step(compiled, native)
         step.begin, step.end = self._step_begins, self._step_ends
         return step
+
+    def _region_of_backward(self, function: Any) -> Any:
+        """Of a compiled autograd function whose backward graph is compiled."""
+        compiled = function.compiled_bw
+        known: tuple[Any, Any] | None = getattr(function, "_coop_backward", None)
+        if known is not None and known[0] is compiled:
+            return known[1]
+        region = compiled
+        graph = getattr(function._lazy_backward_info, "bw_module", None)
+        written = getattr(compiled, "mutated_input_idxs", None)
+        donated: Any = None if written is None else function.metadata.bw_donated_idxs
+        if written is None and graph is not None:
+            written = find_written(graph)
+        # Where nothing tells what it writes, it is no region, and all it uses stays.
+        if written is not None and getattr(compiled, "_boxed_call", False):
+            cost = _UNKNOWN if graph is None else count_cost(graph)
+            choices, choice = self._partitions.choices, function._coop_choice
+            name = f"compiled::{function._coop_name}.backward"
+            CONTENTS[name] = cost.contents
+            native = _C.Region(
+                choices.measuring(compiled, choice, is_backward=True),
+                name,
+                sorted({*written, *(donated or ())}),
+                True,
+                cost.flops,
+                cost.bytes,
+            )
+            region = _Region(compiled, native)
+        function._coop_backward = (compiled, region)
+        return region
 
 
 @contextmanager
@@ -270,34 +323,6 @@ def _keeping_what_was_saved() -> Iterator[None]:
         yield
 
 
-def _region_of_backward(function: Any) -> Any:
-    """Of a compiled autograd function whose backward graph is compiled."""
-    compiled = function.compiled_bw
-    known: tuple[Any, Any] | None = getattr(function, "_coop_backward", None)
-    if known is not None and known[0] is compiled:
-        return known[1]
-    region = compiled
-    graph = getattr(function._lazy_backward_info, "bw_module", None)
-    written = getattr(compiled, "mutated_input_idxs", None)
-    donated: Any = None if written is None else function.metadata.bw_donated_idxs
-    if written is None and graph is not None:
-        written = find_written(graph)
-    # Where nothing tells what it writes, it is no region, and all it uses stays.
-    if written is not None and getattr(compiled, "_boxed_call", False):
-        cost = _UNKNOWN if graph is None else count_cost(graph)
-        native = _C.Region(
-            compiled,
-            f"compiled::{function._coop_name}.backward",
-            sorted({*written, *(donated or ())}),
-            True,
-            cost.flops,
-            cost.bytes,
-        )
-        region = _Region(compiled, native)
-    function._coop_backward = (compiled, region)
-    return region
-
-
 def _boxed(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     def call(args: list[Any]) -> Any:
         return f(*args)
@@ -307,16 +332,8 @@ def _boxed(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
 
 def _name_of(aot_config: Any) -> str:
     """A graph's, for reports: the function that is compiled, and which of its graphs it is."""
-    frame: FrameType | None = sys._getframe(1)
-    code = None
-    while frame is not None and code is None:
-        if frame.f_code.co_name == "_compile" and "code" in frame.f_locals:
-            code = frame.f_locals["code"]
-        frame = frame.f_back
     compile_id = torch._guards.CompileContext.current_compile_id()
-    # Python 3.10 knows no qualified names.
-    function = getattr(code, "co_qualname", getattr(code, "co_name", "graph"))
-    return f"{function}[{compile_id or aot_config.aot_id}]"
+    return f"{name_compiled_function()}[{compile_id or aot_config.aot_id}]"
 
 
 def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -333,6 +350,20 @@ def _without_cuda_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(graph, example_inputs, constants, graph_kwargs)
 
     return post_compile
+
+
+def _skipping(check: Callable[..., str | None]) -> Callable[..., str | None]:
+    """`check_for_skip` of the backend "cudagraphs": why it runs a graph as it is."""
+
+    @functools.wraps(check)
+    def check_for_skip(*args: Any, **kwargs: Any) -> str | None:
+        reason = check(*args, **kwargs)
+        if reason is None and _C.is_thread_enabled():
+            warnings.warn(_NO_CUDA_GRAPHS, stacklevel=2)
+            reason = _NO_CUDA_GRAPHS
+        return reason
+
+    return check_for_skip
 
 
 class _Hooks(MetaPathFinder):

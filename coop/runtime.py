@@ -6,6 +6,7 @@ outside of budgets; the patches are in place while a budget is active.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from coop.regions import RegionsPatch
 from coop.releases import warn_if_newer
 from coop.sizes import format_bytes
 from coop.threads import ThreadsPatch
+from coop.updates import UpdatesPatch
 
 if TYPE_CHECKING:
     from coop.session import Session
@@ -47,13 +49,16 @@ class Runtime:
         self.gpus = Gpus()
         self.memory = MemoryPatch(self.engine_of)
         self.threads = ThreadsPatch()
+        self.regions = RegionsPatch(self._step_begins, self._step_ends, self._active_engine)
+        self._higher_order = HigherOrderPatch()
         self._patches: tuple[Patch, ...] = (
             self.memory,
             self.threads,
             InterruptsPatch(),
             DistributedPatch(),
-            HigherOrderPatch(),
-            RegionsPatch(self._step_begins, self._step_ends, self._active_budget),
+            self._higher_order,
+            UpdatesPatch(self._part_bytes),
+            self.regions,
         )
         self._engine_without_session: _C.Engine | None = None
         self._is_registered = False
@@ -66,11 +71,16 @@ class Runtime:
             return _C.cuda_engine(x.device.index)
         return self.session._engine
 
-    def _active_budget(self) -> tuple[int, str] | None:
-        """Its bytes, and the type of its device, if this thread is inside of it."""
+    def _part_bytes(self, x: torch.Tensor, num_bytes: int) -> int:
+        if self.session is None or not _C.is_thread_enabled():
+            return 0
+        return self.engine_of(x).part_bytes(num_bytes)
+
+    def _active_engine(self) -> _C.Engine | None:
+        """Of the active session, if this thread is inside of its budget."""
         if self.session is None or not _C.is_thread_enabled():
             return None
-        return self.session.stats().budget_bytes, torch.device(self.session._device).type
+        return self.session._engine
 
     def check_no_session(self) -> None:
         """Raises inside a budget."""
@@ -95,6 +105,7 @@ class Runtime:
         )
         register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(self._step_ends)
+        atexit.register(self._end_with_interpreter)
 
     def start(self, session: Session) -> None:
         """The session's budget is active from now on."""
@@ -102,6 +113,7 @@ class Runtime:
         for patch in self._patches:
             patch.leave()  # the last time it may have been interrupted
             patch.enter()
+        self.regions.budget_begins(session.stats().budget_bytes)
         session._engine.activate()
 
     def stop(self, session: Session) -> list[str]:
@@ -115,7 +127,8 @@ class Runtime:
         engines = [session._live]
         try:
             for patch in self._patches:
-                patch.leave()
+                if patch is not self._higher_order:
+                    patch.leave()
             engines = list(session._engines().values())
             session._remember()
         finally:
@@ -125,10 +138,19 @@ class Runtime:
             lost: list[str] = []
             for engine in engines:
                 lost += engine.close()
+            self._higher_order.leave()  # what is brought back on leaving may need it
             session._let_go()
             for engine in engines:
                 self.threads.hold_until_done(engine)
         return lost
+
+    def _end_with_interpreter(self) -> None:
+        """A program that ends inside a budget: afterwards modules are taken apart, ours too.
+
+        Not that of a GPU, which has no room to bring back what is evicted.
+        """
+        if self.session is not None and self.session._device == "cpu":
+            self.stop(self.session)
 
     @contextlib.contextmanager
     def steps_of(self, engine: _C.Engine) -> Iterator[None]:
@@ -145,6 +167,7 @@ class Runtime:
         if self._engine_without_session is not None:
             self._engine_without_session.begin_step()
         if self.session is not None and _C.is_thread_enabled():
+            self.regions.update_begins()
             for engine in self.session._engines().values():
                 engine.begin_step()
 
@@ -158,6 +181,7 @@ class Runtime:
             for engine in self.session._engines().values():
                 engine.end_step(not inside_backward)
             if not inside_backward:
+                self.regions.update_ends()
                 self.session._end_step()
 
     def _make_error(
@@ -182,9 +206,10 @@ class Runtime:
         return error
 
     def _before_fork(self) -> None:
-        if self.session is not None and self.session.config.host_bytes("cpu") > 0:
-            for engine in self.session._engines().values():
-                engine.bring_back_roots()
+        # What a GPU has, a child cannot use.
+        session = self.session
+        if session is not None and session._device == "cpu" and session.config.host_bytes("cpu"):
+            session._engine.bring_back_roots()
         _C.before_fork()
 
     def _forked(self) -> None:

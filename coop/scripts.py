@@ -66,6 +66,7 @@ def record_script(
     path: Path | None,
     on_error: Callable[[BaseException], None],
     ranks: Ranks | None = None,
+    in_parts: bool = False,
 ) -> tuple[Trace | None, Outcome, str]:
     """Runs the program with these arguments until every optimizer made `num_steps` steps.
 
@@ -77,6 +78,7 @@ def record_script(
         path: where to keep the trace.
         on_error: called there with what the program raises.
         ranks: the program is one of these; None: it is alone.
+        in_parts: updates of all parameters at once are several operators (`coop.tracing`).
 
     Returns the trace, if there is one; how it ended; and, in a line, which files stayed as they
     were. After a failure the trace is of the complete steps before.
@@ -94,7 +96,7 @@ def record_script(
         if process == 0:
             try:
                 sys.argv = list(arguments)
-                child = _Child(overlay, file, report, num_steps, ranks)
+                child = _Child(overlay, file, report, num_steps, ranks, in_parts)
                 child.run(program, device, on_error)
             except BaseException:
                 traceback.print_exc()
@@ -165,10 +167,17 @@ class _Child:
     """The process that runs the script."""
 
     def __init__(
-        self, overlay: Overlay, file: Path, report: Path, num_steps: int, ranks: Ranks | None
+        self,
+        overlay: Overlay,
+        file: Path,
+        report: Path,
+        num_steps: int,
+        ranks: Ranks | None,
+        in_parts: bool,
     ) -> None:
         self.overlay = overlay
         self.ranks = ranks
+        self.in_parts = in_parts
         self.bytes_per_ns = 0.0
         self.file = file
         self.report = report
@@ -195,7 +204,10 @@ class _Child:
             self.bytes_per_ns = get_device(device).profile.bytes_per_ns
         with (
             contextlib.redirect_stdout(sys.stderr),
-            pretending(self.overlay, device, comment=comment) as (self.header, self.engine),
+            pretending(self.overlay, device, comment=comment, in_parts=self.in_parts) as (
+                self.header,
+                self.engine,
+            ),
         ):
             confine(self.overlay)
             self._count_steps()

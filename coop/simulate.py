@@ -1,11 +1,12 @@
 """Runs traces through the native core without memory: it decides as the engine does."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 from coop._native import _C
+from coop.profiles import LINKS, Link
 from coop.sizes import LARGEST_BYTES, format_bytes
 from coop.trace import Trace
 
@@ -35,6 +36,7 @@ class Options:
     alignment: int = 64
     small_bytes: int = 10 * 1024
     host_bytes: int = 0
+    link: Link = LINKS["cpu"]
 
     def config(self, budget_bytes: int) -> "_C.Config":
         """As the native side takes it; raises `ValueError` for an unknown policy."""
@@ -47,6 +49,7 @@ class Options:
             alignment=self.alignment,
             small_bytes=self.small_bytes,
             host_bytes=self.host_bytes,
+            link=_C.LinkProfile(**asdict(self.link)),
         )
 
 

@@ -16,7 +16,7 @@ class Stats:
     budget_bytes: int
     held_bytes: int
     peak_bytes: int
-    needed_bytes: int  # the smallest budget in which nothing would have been evicted
+    needed_bytes: int  # a budget in which nothing would have been evicted
     needed_is_estimate: bool  # a little may be missing: see docs/reliability.md
     free_bytes: int
     largest_free_bytes: int

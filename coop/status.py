@@ -46,6 +46,9 @@ def status_line(status: Status) -> str:
     parts.insert(2, f"holds {format_bytes(held)} of {format_bytes(budget)}")
     if step["saved_bytes"]:
         parts.append(f"{format_bytes(step['saved_bytes'])} copied")
+    if step["host_saved_bytes"] or step["host_loaded_bytes"]:
+        out, back = format_bytes(step["host_saved_bytes"]), format_bytes(step["host_loaded_bytes"])
+        parts.append(f"{out} to main memory, {back} back")
     if status["next"]:
         parts.append(status["next"])
     return " | ".join(parts)

@@ -78,7 +78,8 @@ def _cost(stats: Stats) -> str:
         parts.append(
             f"{format_bytes(stats.host_saved_bytes)} copied out and "
             f"{format_bytes(stats.host_loaded_bytes)} back (at most "
-            f"{format_bytes(stats.host_peak_bytes)} of --host at once)"
+            f"{format_bytes(stats.host_peak_bytes)} of --host at once; about "
+            f"{stats.host_wait_ns / 1e9:.2g} s waited)"
         )
     evicted = format_bytes(stats.evicted_bytes)
     parts.append(f"{_count(stats.num_evictions, 'eviction')} of {evicted}")

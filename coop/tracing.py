@@ -20,6 +20,7 @@ from coop.runtime import runtime
 from coop.session import budget, current_session
 from coop.sizes import LARGEST_BYTES
 from coop.trace import Header, write_recorded
+from coop.updates import UpdatesPatch
 
 __all__ = ["pretending", "record", "record_without_hardware"]
 
@@ -76,6 +77,7 @@ def record_without_hardware(
     device: str = "h200",
     source_lines: bool = False,
     comment: str = "",
+    in_parts: bool = False,
 ) -> Iterator[tuple[Header, bytearray]]:
     """Record the body without running it for real: tensors in it have shapes and no bytes.
 
@@ -88,12 +90,17 @@ def record_without_hardware(
         device: whose roofline prices the operators; `coop.profiles.devices()` has the names.
         source_lines: with every operator, the line of your code that called it.
         comment: what the trace says of itself.
+        in_parts: updates of all parameters at once are several operators, as they are in budgets
+            with room for copies.
     """
     entries = bytearray()
     with tempfile.TemporaryDirectory(prefix="coop-") as folder:
         overlay = Overlay(folder)
         try:
-            with pretending(overlay, device, source_lines, comment) as (header, engine):
+            with pretending(overlay, device, source_lines, comment, in_parts=in_parts) as (
+                header,
+                engine,
+            ):
                 yield header, entries
                 entries += engine.stop_recording()
         finally:
@@ -104,28 +111,42 @@ def record_without_hardware(
 
 @contextlib.contextmanager
 def pretending(
-    overlay: Overlay, device: str, source_lines: bool = False, comment: str = ""
+    overlay: Overlay,
+    device: str,
+    source_lines: bool = False,
+    comment: str = "",
+    *,
+    in_parts: bool = False,
 ) -> Iterator[tuple[Header, _C.Engine]]:
-    """The body runs without hardware, and changes no file; gives the engine that records it."""
+    """The body runs without hardware, and changes no file; gives the engine that records it.
+
+    With `in_parts`, updates of all parameters at once are recorded as several, as they are run in
+    budgets with room for copies.
+    """
     from coop.pretend import pretend
     from coop.saving import saving
 
     if current_session() is not None:
         raise RuntimeError("recording without hardware does not work inside a budget: leave it")
     runtime.register()
-    config = _C.Config(LARGEST_BYTES, alignment=ALIGNMENT["cuda"])
+    alignment = ALIGNMENT["cuda"]
+    host_bytes = alignment if in_parts else 0
+    config = _C.Config(LARGEST_BYTES, alignment=alignment, host_bytes=host_bytes)
     target = get_device(device)
     engine = _C.Engine.meta(config, _C.DeviceProfile(**asdict(target.profile)))
-    header = Header(comment=comment, device=device, alignment=ALIGNMENT["cuda"], estimated=True)
+    header = Header(comment=comment, device=device, alignment=alignment, estimated=True)
+    updates = UpdatesPatch(lambda _, num_bytes: engine.part_bytes(num_bytes))
     engine.start_recording(source_lines, True)
     try:
+        updates.enter()
         with (
             overlay,
             saving(overlay),
             runtime.steps_of(engine),
-            pretend(engine, gpu=target.is_gpu),
+            pretend(engine, gpu=target.is_gpu, in_parts=in_parts),
         ):
             yield header, engine
     finally:
+        updates.leave()
         engine.stop_recording()
         engine.close()

@@ -77,3 +77,16 @@ def test_a_loss_in_pieces_gives_the_same_gradients() -> None:
         (inputs.grad, head.weight.grad, head.bias.grad), expected, strict=True
     ):
         torch.testing.assert_close(found, wanted)
+
+
+def screens(page: Path) -> float:
+    """Of 45 lines that are 120 columns wide."""
+    lines = page.read_text().splitlines()
+    return sum(1 + max(0, len(line) - 1) // 120 for line in lines) / 45
+
+
+def test_decisions_fit_on_a_screen_and_the_architecture_on_three() -> None:
+    docs = ROOT / "docs"
+    pages = sorted((docs / "decisions").glob("0*.md"))
+    assert {page.name: screens(page) for page in pages if screens(page) > 1} == {}
+    assert screens(docs / "architecture.md") <= 3

@@ -51,6 +51,7 @@ _PRACTICE: dict[str, Callable[[Size, int | None], Workload]] = {
     "tv_resnet50": practice.tv_resnet50,
     "hf_gpt2": practice.hf_gpt2,
     "hf_gpt2_2.7b": practice.hf_gpt2_2_7b,
+    "llama_7b": practice.llama_7b,
     "hf_bert": practice.hf_bert,
     "lstm": practice.lstm,
 }

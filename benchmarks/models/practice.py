@@ -7,6 +7,8 @@ as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,6 +91,34 @@ def _gpt2(
         "use_cache": False,
     }
     return _language_model(name, size, (batch_size, length), vocabulary, "GPT2", "LMHead", config)
+
+
+def llama_7b(size: Size, batch_size: int | None = None) -> Workload:
+    """transformers' Llama with 7 billion parameters, all of it in bfloat16."""
+    batch_size = batch_size or (1 if size == "paper" else 2)
+    length, vocabulary = (2048, 32000) if size == "paper" else (128, 512)
+    config: dict[str, Any] = {"vocab_size": vocabulary, "use_cache": False}
+    if size == "tiny":
+        config |= {"num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 256}
+        config |= {"num_hidden_layers": 4}
+    workload = _language_model(
+        "llama_7b", size, (batch_size, length), vocabulary, "Llama", "ForCausalLM", config
+    )
+    return replace(
+        workload,
+        build=partial(_build_in_bfloat16, workload.build),
+        num_parameters=6_738_415_616 if size == "paper" else None,
+        parameters_source="Llama 2's published count",
+    )
+
+
+def _build_in_bfloat16(build: Callable[[], nn.Module]) -> nn.Module:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return build()
+    finally:
+        torch.set_default_dtype(before)
 
 
 def hf_bert(size: Size, batch_size: int | None = None) -> Workload:

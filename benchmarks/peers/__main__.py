@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ MODELS: dict[str, tuple[tuple[str, int | None], ...]] = {
         ("diffusion_unet", None),
     ),
 }
+# Models that take turns, way by way; then the next so many.
+NUM_FIRST = 4
+# Importing takes longer than measuring: the next ones get ready where there are cores for it.
+NUM_READY = 2 if (os.cpu_count() or 1) < 8 else 4
 # Of one cell.
 MOST_SECONDS = {"tiny": 600, "paper": 300}
 
@@ -56,28 +61,36 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="of this slice")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    end = time.monotonic() + 60 * args.minutes
     rows: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
     known = {key_of(row) for row in rows}
     names = args.models.split(",") if args.models else [name for name, _ in MODELS[args.size]]
     batches = dict(MODELS[args.size])
-    cells = deque(
-        cell
+    ways = WAYS if args.within is None else WAYS_WITHIN
+    missing = [
+        (order(names.index(name), way), cell)
         for name in names
-        for way in (WAYS if args.within is None else WAYS_WITHIN)
+        for way in ways
         for batch in args.batches
         for cell in [Cell(name, batch or batches.get(name), way, args.size, args.within)]
         if (args.size != "tiny" or way.is_quick) and key_of(cell.row) not in known
-    )
+    ]
+    cells = [cell for _, cell in sorted(missing, key=lambda each: each[0])]
+    return run_cells(cells, rows, args.out, args.minutes)
+
+
+def run_cells(cells: Iterable[Cell], rows: list[dict[str, Any]], out: Path, minutes: float) -> int:
+    """Measures them in order, and writes each row when it is there. As `main`."""
+    end = time.monotonic() + 60 * minutes
+    cells = deque(cells)
     try:
         while cells:
             if time.monotonic() > end:
                 print("the time of this slice is over: the same command goes on", flush=True)
                 return 3
-            for cell in list(cells)[:2]:
-                cell.start()  # the next one gets ready meanwhile
+            for cell in list(cells)[:NUM_READY]:
+                cell.start()  # the next ones get ready meanwhile
             rows.append(cells.popleft().measure(rows))
-            write_whole(args.out, (json.dumps(rows, indent=1) + "\n").encode())
+            write_whole(out, (json.dumps(rows, indent=1) + "\n").encode())
             print(describe(rows[-1]), flush=True)
     finally:
         for cell in cells:
@@ -85,11 +98,25 @@ def main() -> int:
     return 0
 
 
+def order(index: int, way: Way) -> tuple[int, int, int]:
+    """What tells most comes first: of the first models the ways of turn 0, then of 1; then others.
+
+    Within that, all of one model: what is compiled for one way is there for the next.
+    """
+    return index // NUM_FIRST, way.turn, index
+
+
 class Cell:
     """One row, and the process that measures it."""
 
     def __init__(
-        self, model: str, batch: int | None, way: Way, size: str, within: int | None
+        self,
+        model: str,
+        batch: int | None,
+        way: Way,
+        size: str,
+        within: int | None,
+        *options: str,
     ) -> None:
         self._way = way
         self._size = size
@@ -99,6 +126,7 @@ class Cell:
         self._command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.cell", model]
         self._command += [way.label, "--size", size]
         self._command += [] if batch is None else ["--batch", str(batch)]
+        self._command += options
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -118,11 +146,14 @@ class Cell:
     def measure(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The row."""
         assert self._process is not None
-        plain = [r for r in rows if r["model"] == self.row["model"] and r["way"] == "plain"]
-        whole = self._within or (plain[0].get("memory_bytes", 0) if plain else 0)
+        of = [r for r in rows if (r["model"], r["way"]) == (self.row["model"], self._way.of)]
+        whole = self._within or (of[0].get("memory_bytes", 0) if of else 0)
         if self._way.share and not whole:
             self.stop()
-            return {**self.row, "why_not": "plain torch does not run: no share of what it takes"}
+            return {
+                **self.row,
+                "why_not": f"{self._way.of} does not run: no share of what it takes",
+            }
         begin = time.monotonic()
         line = f"{whole} {self._within or 0}\n"
         try:

@@ -117,7 +117,8 @@ def draw(model: str, rows: list[dict[str, Any]], theme: str) -> Pictures:
                 x, y, mark, ls="-" if len(own) > 1 else "", lw=1.2, ms=8, color=color, label=peer
             )
         axes.set_xlabel(f"memory taken from the {'driver' if is_gpu(rows) else 'system'}, {name}")
-        axes.set_ylabel("step, ms (a bar: from the quickest to the slowest)")
+        of = "" if is_gpu(rows) else " of CPU time"
+        axes.set_ylabel(f"step, ms{of} (a bar: from the quickest to the slowest)")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.set_title(f"{model}: below and to the left is better; the thin line is the front")
@@ -147,22 +148,27 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Prints what it wrote."""
+def read_arguments(description: str | None) -> tuple[list[dict[str, Any]], Path]:
+    """The rows, and the folder to write to."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rows", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     args = parser.parse_args()
-    rows = json.loads(args.rows.read_text())
     args.out.mkdir(parents=True, exist_ok=True)
-    write_whole(args.out / "table.md", table(rows).encode())
+    return json.loads(args.rows.read_text()), args.out
+
+
+def main() -> None:
+    """Prints what it wrote."""
+    rows, out = read_arguments(__doc__)
+    write_whole(out / "table.md", table(rows).encode())
     for model in dict.fromkeys(row["model"] for row in rows):
         measured = [row for row in rows if row["model"] == model and "ms" in row]
         if not measured:
             continue
-        write_pictures(args.out, model, partial(draw, model, measured))
+        write_pictures(out, model, partial(draw, model, measured))
 
 
 if __name__ == "__main__":

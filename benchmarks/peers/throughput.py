@@ -8,13 +8,10 @@ Writes a table, and a picture for each model and memory (light and dark, SVG and
 
 from __future__ import annotations
 
-import argparse
-import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.pareto import STYLES, Pictures, pages, write_pictures
+from benchmarks.peers.pareto import STYLES, Pictures, pages, read_arguments, write_pictures
 from coop.files import write_whole
 from coop.sizes import format_bytes
 
@@ -79,19 +76,12 @@ def draw(model: str, within: int, rows: list[dict[str, Any]], theme: str) -> Pic
 
 def main() -> None:
     """Prints what it wrote."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="a folder")
-    args = parser.parse_args()
-    rows = json.loads(args.rows.read_text())
-    args.out.mkdir(parents=True, exist_ok=True)
-    write_whole(args.out / "throughput.md", table(rows).encode())
+    rows, out = read_arguments(__doc__)
+    write_whole(out / "throughput.md", table(rows).encode())
     for (model, within), group in groups(rows).items():
         if best(group):
             name = f"{model}-{format_bytes(within)}".replace(" ", "-")
-            write_pictures(args.out, name, partial(draw, model, within, group))
+            write_pictures(out, name, partial(draw, model, within, group))
 
 
 if __name__ == "__main__":

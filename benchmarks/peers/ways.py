@@ -14,7 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from benchmarks.models import Workload
 from benchmarks.models.workload import checkpoint_module
 
-__all__ = ["WAYS", "WAYS_WITHIN", "CannotRun", "Setup", "Way"]
+__all__ = ["WAYS", "WAYS_WITHIN", "WAYS_WITH_COPIES", "CannotRun", "Setup", "Way"]
 
 
 class CannotRun(Exception):
@@ -40,8 +40,12 @@ class Way:
     name: str  # of the peer, as in the legend
     setting: str = ""
     apply: Callable[[Setup], None] = lambda setup: None
-    share: float = 0.0  # of what plain takes, or of a limit: the budget of coop; 0: no budget
+    share: float = 0.0  # of what `of` takes, or of a limit: the budget of coop; 0: no budget
+    of: str = "plain"  # another way's label
     is_quick: bool = True  # also at tiny size on a CPU
+    turn: int = 1  # the ways of turn 0 are measured first on all models, then those of 1, ...
+    host: int | str = 0  # coop's room for copies
+    only_copies: bool = False  # coop's model of the link says that copies cost nothing
     config: dict[str, Any] = field(default_factory=dict)  # of torch._functorch.config
 
     @property
@@ -178,28 +182,37 @@ def sharded_on_the_host(setup: Setup) -> None:
 
 _BUDGET = "activation_memory_budget"
 WAYS = (
-    Way("plain"),
-    Way("checkpoint", apply=by_block),
+    Way("plain", turn=0),
+    Way("checkpoint", apply=by_block, turn=0),
     Way("checkpoint, selective", apply=selectively),
     Way("compile", apply=compiled),
-    Way("compile, memory budget", "0.7", compiled, is_quick=False, config={_BUDGET: 0.7}),
+    Way("compile, memory budget", "0.7", compiled, is_quick=False, turn=2, config={_BUDGET: 0.7}),
     Way("compile, memory budget", "0.5", compiled, config={_BUDGET: 0.5}),
-    Way("compile, memory budget", "0.3", compiled, is_quick=False, config={_BUDGET: 0.3}),
+    Way("compile, memory budget", "0.3", compiled, is_quick=False, turn=2, config={_BUDGET: 0.3}),
     Way("compile, checkpoint", apply=compiled_and_checkpointed),
-    Way("save_on_cpu", apply=saved_on_the_host),
+    Way("save_on_cpu", apply=saved_on_the_host, turn=2),
     *(
-        Way("offload hooks", f"{share:.0%}", offloaded(share), is_quick=share == 1)
-        for share in (1.0, 0.5, 0.25)
+        Way("offload hooks", f"{share:.0%}", offloaded(share), is_quick=share == 1, turn=turn)
+        for share, turn in ((1.0, 1), (0.5, 1), (0.25, 2))
     ),
-    Way("torchao CPU-offload optimizer", apply=optimizer_on_the_host),
-    Way("FSDP2 CPU offload", apply=sharded_on_the_host),
+    Way("torchao CPU-offload optimizer", apply=optimizer_on_the_host, turn=2),
+    Way("FSDP2 CPU offload", apply=sharded_on_the_host, turn=2),
     *(
-        Way("coop", f"{share:.0%}", share=share, is_quick=share in (0.8, 0.6, 0.5))
-        for share in (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+        Way("coop", f"{share:.0%}", share=share, is_quick=share in (0.8, 0.6, 0.5), turn=turn)
+        for share, turn in ((0.9, 2), (0.8, 0), (0.7, 1), (0.6, 0), (0.5, 0), (0.4, 0), (0.3, 1))
     ),
+    Way("coop", "as checkpoint", share=1.0, of="checkpoint", turn=0),
     *(
-        Way("coop, compiled", f"{share:.0%}", compiled, share=share, is_quick=share == 0.6)
-        for share in (0.8, 0.6, 0.45)
+        Way("coop, compiled", f"{share:.0%}", compiled, share=share, is_quick=is_quick, turn=turn)
+        for share, is_quick, turn in ((0.8, False, 2), (0.6, True, 1), (0.45, False, 2))
+    ),
+    Way(
+        "coop, compiled",
+        "as compile, checkpoint",
+        compiled,
+        share=1.0,
+        of="compile, checkpoint",
+        is_quick=False,
     ),
 )
 
@@ -208,4 +221,12 @@ WAYS_WITHIN = (
     *(way for way in WAYS if not way.share),
     Way("coop", share=1.0),
     Way("coop, compiled", apply=compiled, share=1.0),
+)
+
+# What copies are compared with (copies.py): these at what they take, and coop in a budget.
+WAYS_WITH_COPIES = (
+    *(way for way in WAYS if way.name in ("plain", "checkpoint", "offload hooks")),
+    Way("coop, recompute only", share=1.0),
+    Way("coop, copies only", share=1.0, host="auto", only_copies=True),
+    Way("coop, both", share=1.0, host="auto"),
 )

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from coop.options import parse_output
-from coop.sizes import parse_bytes
+from coop.sizes import LARGEST_BYTES, parse_bytes
 
-__all__ = ["output_path", "size"]
+__all__ = ["output_path", "room", "size"]
 
 
 def size(text: str) -> int:
@@ -15,6 +15,13 @@ def size(text: str) -> int:
         return parse_bytes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def room(text: str) -> int:
+    """Room for copies: a size, 0 for none, or `auto`, which is more than anything takes."""
+    if text == "auto":
+        return LARGEST_BYTES
+    return 0 if text == "0" else size(text)
 
 
 def output_path(text: str) -> Path:

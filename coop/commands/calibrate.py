@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coop.commands._arguments import output_path
+from coop.links import measure_link
 from coop.profiles import Device, Profile, save_device
 
 
@@ -31,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
     device = measured_device(kind)
     path: Path = args.file
     save_device(device, path)
-    profile = device.profile
+    profile, link = device.profile, device.link
+    # Copies of what is in main memory are in a file, which depends on the folder.
+    usual = "" if device.is_gpu else " (not measured)"
     table = Table(show_header=False, box=None, pad_edge=False)
     for row in (
         (device.name, ""),
@@ -39,6 +42,9 @@ def run(args: argparse.Namespace) -> int:
         ("bfloat16 products", f"{profile.half_flops_per_ns / 1e3:.2f} TFLOP/s"),
         ("memory", f"{profile.bytes_per_ns:.1f} GB/s"),
         ("a small operator", f"{profile.launch_ns / 1e3:.2f} us"),
+        ("to main memory", f"{link.out_bytes_per_second / 1e9:.1f} GB/s{usual}"),
+        ("and back", f"{link.in_bytes_per_second / 1e9:.1f} GB/s{usual}"),
+        ("a small copy", f"{link.latency_ns / 1e3:.2f} us{usual}"),
     ):
         table.add_row(*row)
     Console(soft_wrap=True, highlight=False).print(table)
@@ -72,7 +78,8 @@ def measured_device(kind: str) -> Device:
     )
     if on_gpu:
         properties = torch.cuda.get_device_properties(0)
-        return Device(properties.name, profile, properties.total_memory)
+        link = measure_link(torch.device("cuda", 0), both=True)
+        return Device(properties.name, profile, properties.total_memory, link=link)
     return Device("this CPU", profile, 0)
 
 

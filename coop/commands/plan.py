@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from coop.commands._arguments import output_path, size
+from coop.commands._arguments import output_path, room, size
 from coop.commands.run import WrongInput, module_program, print_traceback, script_program
 from coop.planner import DEFAULT_DEVICE, DEFAULT_POLICIES, Plan, Point, largest_batch, plan_trace
 from coop.pretend import DataDependentError
@@ -84,6 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_LINK,
         help="what goes from one rank to the next in a second (default: 25GB)",
     )
+    parser.add_argument(
+        "--host",
+        metavar="BYTES",
+        type=room,
+        default=0,
+        help="room in main memory for copies of what leaves; auto: as much as it takes",
+    )
     parser.add_argument("--save-trace", metavar="FILE", type=output_path, help="of a script")
     parser.add_argument(
         "--batch-for", metavar="BYTES", type=size, help="the largest {batch} that fits"
@@ -110,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
                 device=args.device,
                 budgets=args.budgets,
                 policies=args.policies,
+                host=args.host,
                 checkpointed=checkpointed,
                 progress=progress,
             )
@@ -156,6 +164,7 @@ def _record_script(args: argparse.Namespace, arguments: list[str], path: Path | 
         path=path,
         on_error=print_traceback,
         ranks=None if args.world_size is None else Ranks(args.world_size, args.link / 1e9),
+        in_parts=args.host > 0,
     )
     if changes:
         print(f"coop plan: {name} changes no file: {changes}", file=sys.stderr)
@@ -249,6 +258,9 @@ def _print(plan: Plan) -> None:
             f"torch.utils.checkpoint: {format_bytes(plan.checkpointed.peak_bytes)}, "
             f"{_time(plan.checkpointed.step_ns)} (+{extra:.1%})"
         )
+    if plan.host_bytes:
+        used = max(point.host_peak_bytes for point in plan.points)
+        console.print(f"copies in main memory: at most {format_bytes(used)}")
     if plan.knee_bytes:
         console.print(f"knee: {format_bytes(plan.knee_bytes)}")
     if plan.num_steps_until_steady > 1:

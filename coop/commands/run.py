@@ -20,8 +20,10 @@ from typing import NoReturn
 import torch
 
 import coop
+from coop._native import _C
 from coop.config import Config, choose_device
 from coop.live import LiveLine
+from coop.machine import addresses_left
 from coop.options import (
     CONFIG_OPTIONS,
     OPTIONS,
@@ -104,16 +106,9 @@ def run(args: argparse.Namespace) -> int:
         if args.script is None:
             raise WrongInput("nothing to run: give a script, or -m and a module, after the options")
         program = module_program(args.script) if args.module else script_program(args.script)
-        stack = contextlib.ExitStack()
-        if device == "cpu":
-            session = stack.enter_context(coop.budget(args.budget, device="cpu", config=config))
-        else:
-            # To its very end: a GPU has no room to bring back what is evicted then.
-            session = coop.install(args.budget, device="cuda", config=config)
-        if any(path is not None for path in (args.report, args.snapshot, args.chrome_trace)):
-            session.events.record()
-        if args.trace is not None:
-            session.trace.start(source_lines=bool(args.source_lines))
+        ran = _Run(args, config, device)
+        if not _awaits_tensors(args, device):
+            ran.begin()
     except (WrongInput, ValueError, RuntimeError) as error:
         line = str(error).partition("\n")[0].removeprefix("coop: ")
         print(f"coop run: {line}", file=sys.stderr)
@@ -121,7 +116,6 @@ def run(args: argparse.Namespace) -> int:
     os.environ["COOP_DEVICE"] = device
     sys.argv = [args.script, *args.arguments]
     process = os.getpid()
-    progress = _Progress(session, device, args)
     begin = time.perf_counter()
     exit_code: int | str | None = 0
     failure = ""
@@ -129,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
     if rank is not None:
         rank.watch()
     try:
+        if ran.session is None:
+            ran.begin_at_first_tensors()
         program()
     except SystemExit as error:
         exit_code = error.code
@@ -153,19 +149,79 @@ def run(args: argparse.Namespace) -> int:
     if failure and rank is not None and os.getpid() == process:
         rank.fail(failure)
     if os.getpid() != process:
-        stack.pop_all()  # a fork of the script: the budget is its parent's
+        ran.stack.pop_all()  # a fork of the script: the budget is its parent's
         sys.exit(exit_code)
     try:
-        progress.end()
+        session = ran.end()
         if rank is None:
-            _finish(stack, session, args)
+            _finish(ran.stack, session, args)
         else:
-            _finish_rank(stack, session, rank, seconds, args, failure)
+            _finish_rank(ran.stack, session, rank, seconds, args, failure)
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT  # again: what was not written by now is not wanted
     if exit_code == 128 + signal.SIGINT:
         _die_of_interrupt()
     sys.exit(exit_code)
+
+
+# So much is no constant of a module that is imported any more, but what a program computes with.
+FIRST_TENSORS_BYTES = 2**20
+
+
+def _awaits_tensors(args: argparse.Namespace, device: str) -> bool:
+    """Whether the budget has to wait until the program has imported what it needs.
+
+    Where addresses are limited, a budget takes its own for good, and imports take many: those of
+    `datasets` and pyarrow alone 1.3 GiB. What is left after them can be the budget's.
+    """
+    return device == "cpu" and args.budget is None and addresses_left() is not None
+
+
+class _Run:
+    """The budget of the run and who watches it, from when it begins."""
+
+    def __init__(self, args: argparse.Namespace, config: Config, device: str) -> None:
+        self.stack = contextlib.ExitStack()
+        self.session: coop.Session | None = None
+        self._args, self._config, self._device = args, config, device
+        self._process = os.getpid()
+        self._progress: _Progress | None = None
+        self._is_awaiting = False
+
+    def begin(self) -> coop.Session:
+        args = self._args
+        if self._device == "cpu":
+            inside = coop.budget(args.budget, device="cpu", config=self._config)
+            session = self.stack.enter_context(inside)
+        else:
+            # To its very end: a GPU has no room to bring back what is evicted then.
+            session = coop.install(args.budget, device="cuda", config=self._config)
+        self.session = session
+        if any(path is not None for path in (args.report, args.snapshot, args.chrome_trace)):
+            session.events.record()
+        if args.trace is not None:
+            session.trace.start(source_lines=bool(args.source_lines))
+        self._progress = _Progress(session, self._device, args)
+        return session
+
+    def begin_at_first_tensors(self) -> None:
+        """On this thread, as soon as the program has made some."""
+
+        def call() -> None:
+            if self.session is None and os.getpid() == self._process:
+                self.begin()
+
+        self._is_awaiting = True
+        _C.call_at_first_tensors(call, FIRST_TENSORS_BYTES)
+
+    def end(self) -> coop.Session:
+        """Nobody watches any more. A program without tensors has had its budget all the same."""
+        if self._is_awaiting:
+            _C.call_at_no_tensors()
+        session = self.begin() if self.session is None else self.session
+        assert self._progress is not None
+        self._progress.end()
+        return session
 
 
 def _plan_command(args: argparse.Namespace, device: str) -> str:

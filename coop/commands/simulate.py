@@ -4,11 +4,13 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 
-from coop.commands._arguments import size
+from coop.commands._arguments import room, size
+from coop.profiles import get_device
 from coop.simulate import POLICIES, Options, Simulation, peak_without_limit, simulate
 from coop.sizes import format_bytes
 from coop.trace import TraceError, read_trace
@@ -26,7 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-partition", action="store_true", help="place everything at one end")
     parser.add_argument("--no-inplace", action="store_true", help="copy on write")
     parser.add_argument(
-        "--host", metavar="BYTES", type=size, default=0, help="room for copies in main memory"
+        "--host",
+        metavar="BYTES",
+        type=room,
+        default=0,
+        help="room for copies in main memory; auto: as much as it takes",
+    )
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="whose link takes the copies (default: PCIe 4.0)"
     )
     parser.add_argument(
         "--steps",
@@ -47,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         host_bytes=args.host,
     )
     try:
+        if args.device is not None:
+            options = replace(options, link=get_device(args.device).link)
         trace = read_trace(args.trace).repeated(args.steps)
         budget_bytes = args.budget or int(args.ratio * peak_without_limit(trace))
         result = simulate(trace, budget_bytes, options)

@@ -10,8 +10,17 @@ from coop.session import Session
 __all__ = ["Metrics"]
 
 # Of each: the mean over the steps, or the newest.
-MEANS = ("step_seconds", "overhead", "num_evictions", "num_replays", "fragmentation")
-NEWEST = ("held_bytes", "peak_bytes")
+MEANS = (
+    "step_seconds",
+    "overhead",
+    "num_evictions",
+    "num_replays",
+    "fragmentation",
+    "host_saved_bytes",
+    "host_loaded_bytes",
+    "host_wait_seconds",
+)
+NEWEST = ("held_bytes", "peak_bytes", "host_held_bytes")
 
 
 class Metrics:

@@ -20,8 +20,13 @@ from coop.recording import Recording
 
 __all__ = ["make_chrome_trace", "save_chrome_trace"]
 
-STEPS, ASKED_FOR, RUN_AGAIN = 1, 2, 3  # tracks
+STEPS, ASKED_FOR, RUN_AGAIN, COPIED = 1, 2, 3, 4  # tracks
 TRACKS = {STEPS: "steps", ASKED_FOR: "operators", RUN_AGAIN: "recomputed operators"}
+COPIES = {
+    EventKind.SAVE: "to main memory",
+    EventKind.LOAD: "and back",
+    EventKind.UNSAVE: "the copy is gone",
+}
 
 
 def save_chrome_trace(recording: Recording, path: str | Path) -> None:
@@ -49,12 +54,15 @@ def _names(recording: Recording) -> Iterator[dict[str, Any]]:
 def _entries(recording: Recording) -> Iterator[dict[str, Any]]:
     events = recording.events
     begin = int(events["clock"][0]) if len(events) else 0
-    evicted = held = 0
+    evicted = held = saved = 0
     step_began = 0.0
     names, sources = recording.operator_names, recording.sources
     changes = (EventKind.ALLOCATE, EventKind.FREE, EventKind.EVICT)
     operators = (EventKind.OPERATOR, EventKind.REPLAY)
-    relevant = events[np.isin(events["kind"], (*changes, *operators, EventKind.STEP))]
+    if np.isin(events["kind"], tuple(COPIES)).any():
+        yield _entry("M", "thread_name", COPIED, args={"name": "copies"})
+        yield _entry("M", "thread_sort_index", COPIED, args={"sort_index": COPIED})
+    relevant = events[np.isin(events["kind"], (*changes, *operators, *COPIES, EventKind.STEP))]
     for _, num_bytes, clock, amount, value, op, kind, _, source in relevant.tolist():
         time_us = (clock - begin) / 1000
         if kind in operators:
@@ -68,6 +76,14 @@ def _entries(recording: Recording) -> Iterator[dict[str, Any]]:
             yield _entry("X", name, track, first, dur=time_us - first, args=args)
             yield _entry("C", "bytes", ts=time_us, args={"held": held})
             yield _entry("C", "evicted so far", ts=time_us, args={"bytes": evicted})
+        elif kind in COPIES:
+            saved += {EventKind.SAVE: num_bytes, EventKind.UNSAVE: -num_bytes}.get(kind, 0)
+            if kind != EventKind.UNSAVE:
+                # The time waited ends here; the copy itself may have begun before.
+                first = max(time_us - amount / 1000, 0.0)
+                args = {"value": value, "bytes": num_bytes}
+                yield _entry("X", COPIES[kind], COPIED, first, dur=time_us - first, args=args)
+            yield _entry("C", "in main memory", ts=time_us, args={"bytes": saved})
         elif kind == EventKind.STEP:
             yield _entry("X", f"step {value}", STEPS, step_began, dur=time_us - step_began)
             step_began = time_us

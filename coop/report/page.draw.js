@@ -1,6 +1,6 @@
 // --- drawing -------------------------------------------------------------------------------------
 
-const strips = ["memory", "arena", "churn", "forced"].map((id) => {
+const strips = ["memory", "arena", "churn", "forced", "host", "link"].map((id) => {
   const canvas = document.getElementById(id);
   return { id, canvas, context: canvas.getContext("2d"), css: canvas.height };
 });
@@ -155,13 +155,10 @@ function timeAxis(strip) {
   }
 }
 
-function drawMemory(strip) {
+// One column of pixels at a time: what was held least and most in it.
+function drawCurve(strip, time, least, most, top) {
   const { context, plot } = strip;
-  const budget = facts.stats.budget_bytes, top = budget * 1.08;
   const Y = (bytes) => plot.y + plot.h * (1 - bytes / top);
-  clear(strip);
-  const { curve_time: time, curve_least: least, curve_most: most } = data;
-  // One column of pixels at a time: what was held least and most in it.
   const columns = Math.round(plot.w), low = new Float64Array(columns).fill(-1), high = new Float64Array(columns).fill(-1);
   for (let i = 0; i < time.length; i++) {
     const until = i + 1 < time.length ? time[i + 1] : facts.end_ns;
@@ -182,6 +179,14 @@ function drawMemory(strip) {
   for (let x = 0; x < columns; x++) {
     if (high[x] >= 0) context.fillRect(plot.x + x, Y(high[x]) - 0.5, 1, Math.max(Y(low[x]) - Y(high[x]), 1));
   }
+  return Y;
+}
+
+function drawMemory(strip) {
+  const { context, plot } = strip;
+  const budget = facts.stats.budget_bytes;
+  clear(strip);
+  const Y = drawCurve(strip, data.curve_time, data.curve_least, data.curve_most, budget * 1.08);
   stepLines(strip, false);
   context.strokeStyle = context.fillStyle = style("--budget");
   context.setLineDash([6, 4]);
@@ -194,8 +199,30 @@ function drawMemory(strip) {
   frame(strip, "", "0");
 }
 
+function drawHost(strip) {
+  let most = 1;
+  for (const held of data.host_most) most = Math.max(most, held);
+  clear(strip);
+  drawCurve(strip, data.host_time, data.host_least, data.host_most, most * 1.08);
+  stepLines(strip, false);
+  frame(strip, bytesText(most), "0");
+}
+
+function drawLink(strip) {
+  const { plot } = strip;
+  clear(strip);
+  const columns = Math.round(plot.w), out = new Float64Array(columns), back = new Float64Array(columns);
+  for (let i = 0; i < data.link_time.length; i++) {
+    const x = Math.floor(X(data.link_time[i], plot) - plot.x);
+    if (x < 0 || x >= columns) continue;
+    out[x] += data.link_out[i];
+    back[x] += data.link_back[i];
+  }
+  drawBothWays(strip, out, back);
+}
+
 function drawChurn(strip) {
-  const { context, plot } = strip;
+  const { plot } = strip;
   clear(strip);
   const columns = Math.round(plot.w), out = new Float64Array(columns), back = new Float64Array(columns);
   const column = (t) => Math.floor(((t - view.t0) / (view.t1 - view.t0)) * columns);
@@ -204,6 +231,13 @@ function drawChurn(strip) {
     if (((flags >> 3) & 3) === 1) { const x = column(data.end[i]); if (x >= 0 && x < columns) out[x] += data.bytes[i]; }
     if (flags & 32) { const x = column(data.begin[i]); if (x >= 0 && x < columns) back[x] += data.bytes[i]; }
   });
+  drawBothWays(strip, out, back);
+}
+
+// By columns of pixels.
+function drawBothWays(strip, out, back) {
+  const { context, plot } = strip;
+  const columns = out.length;
   let most = 1;
   for (let x = 0; x < columns; x++) most = Math.max(most, out[x], back[x]);
   const middle = plot.y + plot.h / 2, scale = (plot.h / 2 - 2) / most;
@@ -245,6 +279,7 @@ function paint() {
   dirty = false;
   const begin = performance.now();
   drawMemory(strips[0]); drawArena(strips[1]); drawChurn(strips[2]); drawForced(strips[3]);
+  if (data.link_time.length) { drawHost(strips[4]); drawLink(strips[5]); }
   timing.lastMs = performance.now() - begin;
   timing.frames++;
 }

@@ -12,7 +12,7 @@ function header() {
     element("dt", word, summary);
     element("dd", rest, summary);
   }
-  const overhead = s.compute_ns ? s.replay_ns / s.compute_ns : 0;
+  const overhead = s.compute_ns ? (s.replay_ns + s.host_wait_ns) / s.compute_ns : 0;
   const numbers = [
     ["budget", bytesText(s.budget_bytes), "the size of the arena: all the memory there is"],
     ["peak", `${bytesText(s.peak_bytes)} (${percent(s.peak_bytes / s.budget_bytes)})`, "the most bytes held at one time"],
@@ -21,11 +21,16 @@ function header() {
     ["operators", s.num_operators, "that the program asked for"],
     ["evictions", `${s.num_evictions} (${bytesText(s.evicted_bytes)})`, "values whose bytes were given up for others"],
     ["recomputations", s.num_replays, "operators that ran again, to bring a value back"],
-    ["overhead, estimated", percent(overhead), "cost of the recomputations / of the operators that the program asked for"],
+    ["overhead, estimated", percent(overhead), "cost of the recomputations and copies / of the operators that the program asked for"],
     ["fragmentation", percent(s.fragmentation), "the share of the budget that was free when something had to be evicted, on average"],
     ["searches", s.num_searches ? `${s.num_searches}, ${timeText(s.search_ns / s.num_searches)} each` : 0, "for the cheapest neighbours to evict"],
     ["copies", s.num_copies, "of bytes that were overwritten while a value still depended on them"],
     ["copied to the host", s.num_saves ? `${s.num_saves} (${bytesText(s.saved_bytes)})` : 0, "evicted values whose bytes are kept outside of the budget"],
+    ...(s.host_bytes ? [
+      ["room for copies", `${bytesText(s.host_bytes)}, at most ${bytesText(s.host_peak_bytes)} used`, "main memory for copies of what leaves (host=)"],
+      ["copied out, and back", `${bytesText(s.host_saved_bytes)}, ${bytesText(s.host_loaded_bytes)}`, "bytes over the link to main memory"],
+      ["waited for copies, estimated", timeText(s.host_wait_ns), "what the copies take beyond the operators beside them, as the link is modelled"],
+    ] : []),
     ["schedules", s.num_schedules ? `${s.num_schedules}, ${s.num_followed} steps followed, ${s.num_left} left` : 0, "what leaves and what is recomputed in a whole step, foreseen from the steps before"],
   ];
   for (const [name, value, meaning] of numbers) {
@@ -110,15 +115,20 @@ function tables() {
   table("kept", ["reason", "operator", "blocks", "most at once", "at the end"],
     facts.kept.map((row) => [row.reason, row.operator, row.blocks, bytesText(row.peak_bytes), bytesText(row.final_bytes)]),
     "nothing was kept");
+  const copied = facts.most_copied;
+  for (const id of ["host-part", "copied-part"]) document.getElementById(id).hidden = !copied.length;
+  table("most-copied", ["made by", "bytes", "out", "back"],
+    copied.map((row) => [row.operator, bytesText(row.bytes), row.out, row.back]), "");
   const graphs = facts.graphs;
   document.getElementById("graphs-part").hidden = !graphs.length;
-  table("graphs", ["graph", "runs", "recomputed", "time", "time again"],
-    graphs.map((row) => [row.operator, row.runs, row.replays, timeText(row.compute_ns), timeText(row.replay_ns)]), "");
+  table("graphs", ["graph", "inside", "line", "runs", "recomputed", "time", "time again"],
+    graphs.map((row) => [row.operator, row.inside, row.line, row.runs, row.replays, timeText(row.compute_ns), timeText(row.replay_ns)]), "");
   const groups = facts.step_groups;
-  table("steps", ["steps", "how", "wall time", "overhead, estimated", "evictions", "recomputations", "searches", "copied to the host"],
+  table("steps", ["steps", "how", "wall time", "overhead, estimated", "evictions", "recomputations", "searches", "copied to the host", "copied out", "and back"],
     groups.map((row) => [
       row.first === row.last ? row.first : `${row.first} to ${row.last}`, row.way, timeText(row.step_seconds * 1e9),
-      percent(row.overhead), row.num_evictions, row.num_replays, row.num_searches, bytesText(row.saved_bytes)]),
+      percent(row.overhead), row.num_evictions, row.num_replays, row.num_searches, bytesText(row.saved_bytes),
+      bytesText(row.host_saved_bytes), bytesText(row.host_loaded_bytes)]),
     "no step ended while events were recorded");
   const notes = [];
   const more = groups.length ? groups[groups.length - 1].num_more : 0;

@@ -56,5 +56,7 @@ def _row(way: str, group: list[Step]) -> dict[str, Any]:
         "num_replays": middle("num_replays"),
         "num_searches": middle("num_searches"),
         "saved_bytes": middle("saved_bytes"),
+        "host_saved_bytes": middle("host_saved_bytes"),
+        "host_loaded_bytes": middle("host_loaded_bytes"),
         "num_more": 0,
     }

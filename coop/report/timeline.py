@@ -82,9 +82,12 @@ class Timeline:
     end_ns: int
     curve: Array  # (n, 3): time, least and most bytes held from then to the next row
     forced: Array  # (n, 2): time and free / budget at the allocations that needed an eviction
+    host_held: Array  # (n, 3): as `curve`, of copies in main memory
+    link: Array  # (n, 3): time, bytes out, bytes back
     steps: list[tuple[int, int]]  # time of the end, number
     by_operator: list[dict[str, Any]]
     most_recomputed: list[dict[str, Any]]
+    most_copied: list[dict[str, Any]]
     kept: list[dict[str, Any]]
     graphs: list[dict[str, Any]]  # compiled ones, as rows of operators
 
@@ -109,11 +112,14 @@ def make_timeline(recording: Recording, max_lives: int = MAX_LIVES) -> Timeline:
         end_ns=end_ns,
         curve=_curve(clock, held),
         forced=_forced(events, clock, held, int(recording.stats["budget_bytes"])),
+        host_held=_curve(*_host_held(events, clock)),
+        link=_link(events, clock),
         steps=list(zip(clock[steps].tolist(), events["value"][steps].tolist(), strict=True)),
         by_operator=_by_operator(events, recording.operator_names),
         most_recomputed=_most_recomputed(events, recording),
+        most_copied=_most_copied(events, recording),
         kept=_kept_rows(events, recording),
-        graphs=_graphs(events, recording.operator_names),
+        graphs=_graphs(events, recording),
     )
 
 
@@ -279,6 +285,28 @@ def _curve(clock: Array, held: Array) -> Array:
     return np.stack([clock[bounds], least, most], axis=1).astype(np.float64)
 
 
+def _host_held(events: Array, clock: Array) -> tuple[Array, Array]:
+    """Times, and bytes of copies in main memory then; a log may begin with some there."""
+    marks = _is_kind(events, EventKind.SAVE, EventKind.UNSAVE)
+    saved = events["kind"][marks] == EventKind.SAVE
+    held = np.cumsum(np.where(saved, 1, -1) * events["bytes"][marks])
+    return clock[marks], held - min(held.min(initial=0), 0)
+
+
+def _link(events: Array, clock: Array) -> Array:
+    """When bytes were sent, which way; those of a moment together."""
+    marks = _is_kind(events, EventKind.SAVE, EventKind.LOAD)
+    sent, times = events[marks], clock[marks]
+    if len(sent) == 0:
+        return np.zeros((0, 3))
+    out = np.where(sent["kind"] == EventKind.SAVE, sent["bytes"], 0)
+    bounds = np.flatnonzero(np.diff(times, prepend=-1))
+    if len(bounds) > MAX_CURVE_POINTS:
+        bounds = bounds[np.linspace(0, len(bounds), MAX_CURVE_POINTS, endpoint=False).astype(int)]
+    both = [np.add.reduceat(each, bounds) for each in (out, sent["bytes"] - out)]
+    return np.stack([times[bounds], *both], axis=1).astype(np.float64)
+
+
 def _forced(events: Array, clock: Array, held: Array, budget_bytes: int) -> Array:
     """Allocations after a search; what is free then, though something had to be evicted."""
     marks = np.flatnonzero(_is_kind(events, EventKind.SEARCH, EventKind.ALLOCATE))
@@ -289,10 +317,22 @@ def _forced(events: Array, clock: Array, held: Array, budget_bytes: int) -> Arra
     return np.stack([clock[rows], 1 - held[rows] / budget_bytes], axis=1)
 
 
-def _graphs(events: Array, names: list[str]) -> list[dict[str, Any]]:
-    """Compiled graphs: each is one operator (coop/regions.py)."""
-    seen = np.unique(events["op"][events["kind"] == EventKind.OPERATOR]).tolist()
-    return _by_operator(events, names, [op for op in seen if _name(names, op).startswith(GRAPH)])
+def _graphs(events: Array, recording: Recording) -> list[dict[str, Any]]:
+    """Compiled graphs: each is one operator (coop/regions.py), of a line and with others inside."""
+    names = recording.operator_names
+    operators = events[events["kind"] == EventKind.OPERATOR]
+    seen, first = np.unique(operators["op"], return_index=True)
+    lines = dict(zip(seen.tolist(), operators["source"][first].tolist(), strict=True))
+    graphs = [op for op in lines if _name(names, op).startswith(GRAPH)]
+    lines_by_name = {_name(names, op): recording.sources[lines[op]].place for op in graphs}
+    return [
+        {
+            **row,
+            "line": lines_by_name[row["operator"]],
+            "inside": recording.contents.get(row["operator"], ""),
+        }
+        for row in _by_operator(events, names, graphs)
+    ]
 
 
 def _by_operator(
@@ -337,6 +377,29 @@ def _most_recomputed(events: Array, recording: Recording, count: int = 10) -> li
             "step": int(numbers[np.searchsorted(steps, positions[first[i]])]),
         }
         for i in order.tolist()
+    ]
+
+
+def _most_copied(events: Array, recording: Recording, count: int = 10) -> list[dict[str, Any]]:
+    """The values with the most bytes over the link, and what they are."""
+    sent = events[_is_kind(events, EventKind.SAVE, EventKind.LOAD)]
+    values, first, of = np.unique(sent["value"], return_index=True, return_inverse=True)
+    loads = np.bincount(of, weights=sent["kind"] == EventKind.LOAD, minlength=len(values))
+    times = np.bincount(of, minlength=len(values))
+    num_bytes = sent["bytes"][first]
+    recipes = _recipes(events)
+    ops = dict(zip(recipes["value"].tolist(), recipes["op"].tolist(), strict=True))
+    order = np.lexsort((values, -num_bytes * times))[:count]
+    return [
+        {
+            "value": int(values[i]),
+            "operator": _name(recording.operator_names, ops[value]) if value in ops else "a root",
+            "bytes": int(num_bytes[i]),
+            "out": int(times[i] - loads[i]),
+            "back": int(loads[i]),
+        }
+        for i in order.tolist()
+        for value in (int(values[i]),)
     ]
 
 

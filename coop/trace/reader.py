@@ -30,7 +30,9 @@ _OPERATOR_KEYS: Final = frozenset(
 )  # fmt: skip
 _KINDS: Final = _C.entry_kinds()
 # Entries that name one living storage and nothing else.
-_MARKS: Final = ("evict", "materialize", "make_root", "expose", "unseen_write", "leaf")
+_MARKS: Final = (
+    "evict", "materialize", "make_root", "expose", "unseen_write", "leaf", "undefine", "give_back",
+)  # fmt: skip
 
 
 class _Bad(Exception):

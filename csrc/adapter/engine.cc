@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <exception>
 #include <utility>
 
 #include "adapter/call/attend.h"
@@ -132,14 +133,36 @@ void Engine::before_unseen_write(c10::StorageImpl* impl) {
     if (recorder_ != nullptr) recorder_->unseen_write(storage, impl);
     if (storage != nullptr) {
       core_.materialize(storage);
-      core_.before_unseen_write(storage);
+      core_.writes().before_unseen_write(storage);
     } else if (Storage* external = externals_.find(impl);
                external != nullptr && !external->exposed) {
-      core_.before_unseen_write(external);
+      core_.writes().before_unseen_write(external);
       garbage = externals_.forget(impl);  // its address may change too
     }
   }
   recipes_.clean_up();
+}
+
+bool Engine::give_back(c10::StorageImpl* impl) {
+  {
+    const ReplayLock guard(locks_);
+    Storage* storage = storages_.find(impl);
+    if (storage == nullptr) return false;
+    if (recorder_ != nullptr) recorder_->before_give_back(storage);
+    core_.writes().before_give_back(storage);
+    storages_.drop_memory(impl);
+  }
+  recipes_.clean_up();
+  storages_.drop_count();
+  return true;
+}
+
+void Engine::undefine(c10::StorageImpl* impl) {
+  const EngineLock guard(locks_);
+  Storage* storage = storages_.look_up(impl);
+  if (storage == nullptr) return;
+  if (recorder_ != nullptr) recorder_->undefine(storage);
+  core_.writes().undefine(storage);
 }
 
 void Engine::begin_step() {
@@ -218,6 +241,8 @@ std::vector<std::string> Engine::close() {
   std::vector<std::string> lost;
   // What is brought back, which other threads may drop meanwhile; let go of unlocked.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
+  // So are errors: one of Python's holds the frames that it came through, and their tensors.
+  std::vector<std::exception_ptr> errors;
   {
     const ReplayLock guard(locks_);
     const Bytes rest = memory_->reserved_bytes() - config_.core.budget - config_.core.alignment;
@@ -242,11 +267,13 @@ std::vector<std::string> Engine::close() {
           progress = true;
         } catch (const std::exception& error) {
           lost.push_back(size + error.what() + ")");
+          errors.push_back(std::current_exception());
         }
       }
     }
     core_.forget_recipes();
   }
+  errors.clear();
   held.clear();
   recipes_.clean_up();
   externals_.sweep();

@@ -62,6 +62,11 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void expose(c10::StorageImpl* impl);
   // Its bytes are about to be written, or its memory replaced, without an operator (Rule 6).
   void before_unseen_write(c10::StorageImpl* impl);
+  // It is resized to nothing without an operator, wherever its bytes are. Unlike before a write, no
+  // copy is made for whom it is recomputed from. False: it is not ours.
+  bool give_back(c10::StorageImpl* impl);
+  // It was resized from nothing, without an operator: whoever writes it begins.
+  void undefine(c10::StorageImpl* impl);
   void begin_step();
   void end_step(bool boundary);
   Stats stats();

@@ -31,8 +31,14 @@ class BudgetError final : public c10::Error, public BudgetExceeded {
   explicit BudgetError(const OutOfBudget& cause);
 };
 
+// Of an operator that is run in parts: how many of its tensors had been written by then.
+struct Updated {
+  int64_t tensors = 0;
+  int64_t of = 0;
+};
+
 // Raises coop.OutOfBudgetError in Python.
 [[noreturn]] void throw_out_of_budget(const std::string& op, const std::string& replaying,
-                                      const Shortage& shortage);
+                                      const Shortage& shortage, const Updated& updated = {});
 
 }  // namespace coop

@@ -52,7 +52,10 @@ std::byte* content_of(const Engine& engine, const Value& value) {
 
 bool TorchHost::copy_out(const Value& value, const HostExtents& to, double last_use) {
   const Bytes bytes = value.bytes - engine_.storages().header_bytes();
-  return engine_.config().host_memory->copy_out(to, content_of(engine_, value), bytes, last_use);
+  const bool copied =
+      engine_.config().host_memory->copy_out(to, content_of(engine_, value), bytes, last_use);
+  engine_.core().faults.strike_copy();
+  return copied;
 }
 
 void TorchHost::placed(const Value& value) {
@@ -65,7 +68,13 @@ Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
   const RunScope scope(running(), Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
   Storage* made = engine_.core().allocate(value.bytes, Side::kLeft);
   const Bytes bytes = value.bytes - engine_.storages().header_bytes();
-  engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
+  try {
+    engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
+    engine_.core().faults.strike_copy();
+  } catch (...) {
+    engine_.core().storage_died(made);
+    throw;
+  }
   return made;
 }
 

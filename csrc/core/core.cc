@@ -8,14 +8,14 @@
 namespace coop {
 
 Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> policy)
-    : config_(config),
+    : link(config.link, config.host_bytes > 0),
+      config_(config),
       host_(*host),
       graph_(this, host_, journal_),
       space_(config_, graph_, journal_),
       foresight_(config_, graph_, space_, journal_),
-      link_(config_.link, config_.host_bytes > 0),
-      scores_(config_.policy, link_, graph_, space_, journal_),
-      host_copies_(config_, host_, graph_, space_, scores_, link_, faults, journal_),
+      scores_(config_.policy, link, graph_, space_, journal_),
+      host_copies_(config_, host_, graph_, space_, scores_, link, faults, journal_),
       chooser_(config_.policy, graph_, space_, scores_, copy_cost_, host_, foresight_, journal_,
                std::move(policy)),
       collector_(config_.policy, graph_, space_, scores_, host_copies_, foresight_, journal_),
@@ -128,14 +128,8 @@ void Core::unkeep(Storage* storage) {
   scores_.refresh(storage->value);
 }
 
-void Core::before_unseen_write(Storage* storage) {
-  collector_.drop_recipe(storage->value);
-  if (storage->value->users != nullptr) writes_.protect_dependents(storage);
-  host_copies_.forbid(storage->value);
-}
-
 void Core::expose(Storage* storage) {
-  before_unseen_write(storage);  // may find no room
+  writes_.before_unseen_write(storage);  // may find no room
   storage->exposed = true;
 }
 

@@ -71,10 +71,10 @@ class Core {
   // `for_good`: unkeep() does not undo it.
   void keep(Storage* storage, const char* reason, bool for_good = false);
   void unkeep(Storage* storage);
-  // The bytes are about to be written without an operator: what was made from them is protected
-  // (Rule 6). Resident content only.
-  void before_unseen_write(Storage* storage);
-  // The same, but from now on and at any time. The host must not give a recipe to what reads it.
+  // What is about to happen to bytes without an operator.
+  Writes& writes() { return writes_; }
+  // They may be written from now on and at any time. The host must not give a recipe to what reads
+  // them.
   void expose(Storage* storage);
   // Drops the recipe of the content (Rule 11): it stays from now on. Resident content only.
   void make_root(Storage* storage);
@@ -100,7 +100,7 @@ class Core {
   double clock() const { return journal_.clock; }
   Host* host() const { return &host_; }
   Stats stats() const;
-  void reset_peak() { space_.reset_peak(); }
+  void reset_peak(Space::Peak peak = Space::Peak::kHeld) { space_.reset(peak); }
   const Space& space() const { return space_; }
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
@@ -114,6 +114,8 @@ class Core {
   Scores& scores() { return scores_; }
   // See Faults.
   Faults faults;
+  // What copies cost; it may be measured later.
+  Link link;
   bool is_valid() const {
     return space_.is_valid() && graph_.is_valid() && host_copies_.is_valid();
   }
@@ -126,7 +128,6 @@ class Core {
   Graph graph_;
   Space space_;
   Foresight foresight_;
-  Link link_;
   Scores scores_;
   CopyCost copy_cost_;
   HostCopies host_copies_;

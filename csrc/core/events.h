@@ -27,6 +27,7 @@ enum class EventKind : uint8_t {
   kUnkeep = 11,   // value (offset, bytes)
   kSave = 12,     // value (offset, bytes): copied to main memory; amount: time waited in ns
   kLoad = 13,     // value (bytes): copied back; amount: time waited in ns
+  kUnsave = 14,   // value (bytes): its copy in main memory is gone
 };
 
 struct Event {

@@ -50,8 +50,17 @@ CopyStream::CopyStream(c10::DeviceIndex device, Streams& streams)
   C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
-void CopyStream::add(const std::byte* begin, Bytes bytes, const HostExtents& extents) {
-  copies_.push_back({begin, bytes, extents, streams_.record(stream_)});
+// If something fails in the middle, what the stream was given by then is waited for: nobody else
+// knows of it.
+template <typename F>
+void CopyStream::copy(const std::byte* begin, Bytes bytes, const HostExtents& extents, F&& f) {
+  try {
+    f();
+    copies_.push_back({begin, bytes, extents, streams_.record(stream_)});
+  } catch (...) {
+    (void)cudaStreamSynchronize(stream_);
+    throw;
+  }
 }
 
 // The last one that does: what is before it is done before it.
@@ -105,7 +114,7 @@ bool PinnedMemory::take(const HostExtents& extents) {
       const auto bytes = static_cast<size_t>(std::min(kPiece, bytes_ - index * kPiece));
       if (cudaHostAlloc(&taken, bytes, cudaHostAllocPortable) != cudaSuccess) {
         (void)cudaGetLastError();
-        return false;
+        return refuse();
       }
       piece = static_cast<std::byte*>(taken);
     }
@@ -130,11 +139,12 @@ bool PinnedMemory::copy_out(const HostExtents& to, const std::byte* from, Bytes 
   in_.forget_done();
   wait_for_use(last_use);
   in_.let_wait(out_.stream(), from, bytes, &to);
-  for_each_address(to, bytes, [&](std::byte* address, Bytes done, size_t piece) {
-    C10_CUDA_CHECK(
-        cudaMemcpyAsync(address, from + done, piece, cudaMemcpyDeviceToHost, out_.stream()));
+  out_.copy(from, bytes, to, [&] {
+    for_each_address(to, bytes, [&](std::byte* address, Bytes done, size_t piece) {
+      C10_CUDA_CHECK(
+          cudaMemcpyAsync(address, from + done, piece, cudaMemcpyDeviceToHost, out_.stream()));
+    });
   });
-  out_.add(from, bytes, to);
   return true;
 }
 
@@ -146,11 +156,12 @@ void PinnedMemory::copy_in(std::byte* to, const HostExtents& from, Bytes bytes) 
   streams_.wait(in_.stream(), streams_.main());
   streams_.wait(in_.stream(), current);
   out_.let_wait(in_.stream(), to, bytes, &from);
-  for_each_address(from, bytes, [&](const std::byte* address, Bytes done, size_t piece) {
-    C10_CUDA_CHECK(
-        cudaMemcpyAsync(to + done, address, piece, cudaMemcpyHostToDevice, in_.stream()));
+  in_.copy(to, bytes, from, [&] {
+    for_each_address(from, bytes, [&](const std::byte* address, Bytes done, size_t piece) {
+      C10_CUDA_CHECK(
+          cudaMemcpyAsync(to + done, address, piece, cudaMemcpyHostToDevice, in_.stream()));
+    });
   });
-  in_.add(to, bytes, from);
   streams_.wait(streams_.main(), in_.stream());
   streams_.wait(current, in_.stream());
 }

@@ -32,8 +32,9 @@ class CopyStream {
   CopyStream(c10::DeviceIndex device, Streams& streams);
 
   cudaStream_t stream() const { return stream_; }
-  // The copy between these bytes of the arena and these of the pool was just given to it.
-  void add(const std::byte* begin, Bytes bytes, const HostExtents& extents);
+  // f gives it the copy between these bytes of the arena and these of the pool.
+  template <typename F>
+  void copy(const std::byte* begin, Bytes bytes, const HostExtents& extents, F&& f);
   // `stream` goes on when the copies that touch one or the other are done. Null: none does.
   void let_wait(cudaStream_t stream, const std::byte* begin, Bytes bytes,
                 const HostExtents* extents);

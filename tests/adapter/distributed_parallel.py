@@ -303,6 +303,67 @@ def _expert_parallel() -> list[Tensor]:
     return _left(model, _steps(model, optimizer, _batches(3)))
 
 
+# --- one sequence in parts ------------------------------------------------------------------------
+# Torch's own context_parallel knows the attention of GPUs alone: these exchange what it does.
+
+
+class _Attention(nn.Module):
+    """Each process has some of the positions, in order."""
+
+    HEADS = 4
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        self.by = by
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.then = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256), nn.GELU())
+        self.down = nn.Linear(256, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = len(x)
+        parts = self.qkv(self.norm(x)).view(own, 3, self.HEADS, -1).unbind(1)
+        attend = self._all_positions if self.by == "all_gather" else self._all_heads
+        x = x + self.out(attend(*parts).reshape(own, WIDTH))
+        result: Tensor = x + self.down(self.then(x))
+        return result
+
+    def _all_positions(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Of keys and values."""
+        own, group = len(q), dist.group.WORLD
+        k, v = (funcol.all_gather_tensor_autograd(part.contiguous(), 0, group) for part in (k, v))
+        first = dist.get_rank() * own
+        mask = torch.arange(len(k)) <= torch.arange(first, first + own)[:, None]
+        q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)[0].transpose(0, 1)
+
+    def _all_heads(self, *parts: Tensor) -> Tensor:
+        """Some heads of all positions, there and back."""
+        size = dist.get_world_size()
+        there = [self._exchange(torch.cat(part.chunk(size, 1))) for part in parts]
+        q, k, v = (part.transpose(0, 1)[None] for part in there)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1)
+        return torch.cat(self._exchange(attended.contiguous()).chunk(size), 1)
+
+    def _exchange(self, x: Tensor) -> Tensor:
+        return funcol.all_to_all_single_autograd(x.contiguous(), None, None, dist.group.WORLD)
+
+
+def _in_context(by: str) -> Program:
+    def program() -> list[Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(*(_Attention(by) for _ in range(3)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return _left(model, _steps(model, optimizer, _batches(3)))
+
+    return program
+
+
+_program("context parallel, all keys and values")(_in_context("all_gather"))
+_program("context parallel, heads for positions", slow=True)(_in_context("all_to_all"))
+
+
 # --- by hand --------------------------------------------------------------------------------------
 
 

@@ -31,8 +31,11 @@ class _Machine:
 
     def pick(self) -> int:
         """A value that no collective uses."""
-        used = set().union(*(each for each, _, _ in self.running))
-        return self.choose.choice([i for i in range(len(self.values)) if i not in used])
+        while True:
+            used = set().union(*(each for each, _, _ in self.running))
+            if free := [i for i in range(len(self.values)) if i not in used]:
+                return self.choose.choice(free)
+            self.wait()
 
     def add(self, value: Tensor) -> int:
         self.values.append(value)

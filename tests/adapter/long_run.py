@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, required=True)
     parser.add_argument("--every", type=int, required=True, help="steps between two samples")
     parser.add_argument("--budget", type=int, help="in bytes; without one, plain PyTorch")
+    parser.add_argument("--host", type=int, default=0, help="room for copies; small ones leave too")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     samples: list[dict[str, float]] = []
@@ -59,7 +61,11 @@ def main() -> None:
         if arguments.budget is not None:
             import coop
 
-            session = stack.enter_context(coop.budget(arguments.budget, device="cpu"))
+            changes: coop.ConfigChanges = {}
+            if arguments.host:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                changes = {"host": arguments.host, "host_dir": folder, "small_bytes": 0}
+            session = stack.enter_context(coop.budget(arguments.budget, device="cpu", **changes))
 
         def sample(step: int) -> None:
             if (step + 1) % arguments.every == 0:

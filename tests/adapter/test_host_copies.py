@@ -112,6 +112,42 @@ def test_a_copy_that_fails_at_any_point_changes_no_bit(tmp_path: Path) -> None:
     assert failing > 10
 
 
+def test_a_copy_that_throws_at_any_point_changes_no_bit(tmp_path: Path) -> None:
+    """There it is a copy that failed; on the way back the operator does not run."""
+    expected = Training()
+    expected.step(0)
+    expected.step(2)
+    throwing, num_thrown = 1, 0
+    while True:
+        with coop.budget(
+            "64MiB", device="cpu", host="64MiB", host_dir=str(tmp_path), paranoid=True,
+            small_bytes=0,
+        ) as session:  # fmt: skip
+            training = Training()
+            training.step(0)
+            saved = cloned([*training.model.state_dict().values()])
+            session._engine.throw_in_copy(throwing)
+            try:
+                training.forward_backward(1)
+            except RuntimeError as error:
+                num_thrown += "a copy failed" in str(error)
+            left = session._engine.throw_in_copy(0)
+            assert session._engine.is_valid()
+            with torch.no_grad():
+                for tensor, content in zip(
+                    training.model.state_dict().values(), saved, strict=True
+                ):
+                    tensor.copy_(content)
+            training.step(2)
+            assert session._engine.is_valid()
+        assert same_bits(expected.state(), cloned(training.state())), throwing
+        if left > 0:
+            break
+        throwing += 3
+    assert throwing > 10
+    assert num_thrown > 3
+
+
 @pytest.mark.parametrize("half", ["passes", "update"])
 def test_a_placement_that_fails_with_copies_changes_no_bit(half: str, tmp_path: Path) -> None:
     expected = Training()
@@ -235,6 +271,7 @@ def test_a_disk_that_is_full_is_no_error_where_there_is_another_way(tmp_path: Pa
         check=False,
     )
     assert ran.stdout == "the same\n", ran.stderr
+    assert ran.stderr.count("coop: the system has no more than 0 MiB for copies (host=)") == 1
 
 
 @pytest.mark.parametrize(

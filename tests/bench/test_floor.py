@@ -5,32 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.floor import floor
+from benchmarks.floor import floor, floor_with_copies
 from benchmarks.optimum import chain, optimum, random_graph, recurrent, residual, ushape
-from benchmarks.program import Program, read_program
+from benchmarks.program import read_program
 from coop.planner import smallest_budget
 from coop.simulate import peak_without_limit
 from coop.trace import TraceWriter, read_trace
 
-UNIT = 6400  # bytes
-
-
-def program(path: Path) -> Program:
-    """Expensive and cheap values that are read again, and a dead one in between."""
-    with TraceWriter(path) as writer:
-        writer.operator("expensive", 100, outputs=[(1, UNIT)])
-        writer.operator("dead", 20, outputs=[(2, UNIT // 2)])
-        writer.operator("cheap", 10, inputs=[2], outputs=[(3, UNIT)])
-        writer.free(2)
-        writer.operator("large", 1, outputs=[(4, 10 * UNIT)])
-        writer.free(4)
-        writer.operator("reads", 69, inputs=[1, 3])
-    return read_program(path)
+from .small_program import UNIT, program
 
 
 def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
     everything, nothing, none = floor(
-        program(tmp_path / "trace.jsonl"), [12 * UNIT, 10 * UNIT, 10 * UNIT - 64]
+        program(tmp_path / "trace.jsonl", UNIT // 2), [12 * UNIT, 10 * UNIT, 10 * UNIT - 64]
     )
     assert everything == 0
     # What is dead is recomputed with what was made from it.
@@ -40,7 +27,7 @@ def test_the_cheapest_by_the_byte_goes(tmp_path: Path) -> None:
 
 def test_a_dead_value_may_be_kept(tmp_path: Path) -> None:
     (one_and_a_half, three_quarters, one) = floor(
-        program(tmp_path / "trace.jsonl"), [23 * UNIT // 2, 47 * UNIT // 4, 11 * UNIT]
+        program(tmp_path / "trace.jsonl", UNIT // 2), [23 * UNIT // 2, 47 * UNIT // 4, 11 * UNIT]
     )
     # The dead one takes half of the bytes of the cheap one.
     assert one_and_a_half == pytest.approx(10 / 200)
@@ -97,3 +84,21 @@ def test_it_is_never_above_the_optimum(tmp_path: Path, name: str) -> None:
         cost, is_proved = optimum(graph, budget)
         assert is_proved
         assert least <= cost / sum(graph.cost) - 1 + 1e-6
+
+
+def test_with_copies_a_step_takes_the_longer_of_both_ways(tmp_path: Path) -> None:
+    found = program(tmp_path / "trace.jsonl")  # 200 ns
+    budgets = [12 * UNIT, 11 * UNIT, 10 * UNIT, 9 * UNIT]
+    # One unit in 20 ns: beside the operators for nothing.
+    assert floor_with_copies(found, budgets, UNIT / 20e-9) == [0, 0, 0, 0]
+    # In 400 ns: a copy of what is missing would take twice as long as the step. The best is to
+    # recompute all but a part.
+    fast, slow = (floor_with_copies(found, budgets, UNIT / ns * 1e9) for ns in (400, 40_000))
+    least = floor(found, budgets)
+    for one, other, nothing in zip(fast, slow, least, strict=True):
+        assert one <= other + 1e-6
+        assert other <= nothing + 1e-6
+    assert slow[:3] == pytest.approx(least[:3], abs=0.02)
+    # That the large operator's own result cannot leave is not known: one unit of it would have to.
+    assert math.isinf(least[3])
+    assert fast[3] == pytest.approx(400 / 200 - 1, abs=0.02)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.models.workload import Workload
+from benchmarks.peers.__main__ import order
 from benchmarks.peers.pareto import STYLES, draw, front, table
 from benchmarks.peers.throughput import best
 from benchmarks.peers.throughput import table as throughput_table
@@ -120,3 +121,15 @@ def test_another_batch_begins_with_the_same_samples() -> None:
     for size in (3, ROWS, 2 * ROWS + 1):
         (other,) = WORKLOAD.with_batch(size).make_batch(0)
         assert torch.equal(other, own.repeat(3, 1)[:size])
+
+
+def test_what_tells_most_is_measured_first() -> None:
+    """Plain before the shares of it; every one of the first models before a second turn of one."""
+    cells = [(order(i, way), i, way.label) for i in (0, 3, 4) for way in WAYS]
+    labels = [(i, label) for _, i, label in sorted(cells, key=lambda cell: cell[0])]
+    for i in (0, 3, 4):
+        own = [label for index, label in labels if index == i]
+        for way in WAYS:
+            assert not way.share or own.index(way.of) < own.index(way.label)
+    assert labels.index((3, "coop 50%")) < labels.index((0, "compile"))
+    assert labels.index((3, "coop 30%")) < labels.index((4, "plain"))

@@ -87,6 +87,8 @@ def step(**changes: float) -> Status:
         "num_evictions": 0,
         "num_replays": 0,
         "saved_bytes": 0,
+        "host_saved_bytes": 0,
+        "host_loaded_bytes": 0,
         "held_bytes": 2**20,
         "budget_bytes": 2**21,
     }
@@ -101,6 +103,8 @@ def test_the_line_says_what_a_person_wants_to_know() -> None:
         "step 7 | 1.5 s (about +13% for recomputing) | holds 1.00 MiB of 2.00 MiB | "
         "3 evicted, 4 run again | 1.00 KiB copied | --budget 3MiB evicts nothing"
     )
+    copying = step(host_saved_bytes=2**21, host_loaded_bytes=2**20)
+    assert status_line(copying).endswith(" | 2.00 MiB to main memory, 1.00 MiB back")
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:

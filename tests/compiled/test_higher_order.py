@@ -72,6 +72,15 @@ def test_what_they_make_comes_back(f: Callable[[Tensor], Tensor], how: str) -> N
     check(f, how)
 
 
+def test_what_they_make_comes_back_on_leaving_the_budget() -> None:
+    run = torch.compile(cond, backend="aot_eager")
+    given = torch.randn(ROWS, WIDTH)
+    with coop.budget("64 MiB", device="cpu", quiet_after=None), torch.no_grad():
+        result = run(given * 1)
+        assert coop.evict(result)
+    assert torch.equal(result, cond(given))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("f", [cond, loop, prefix, flex])
 def test_what_they_make_comes_back_by_inductor(f: Callable[[Tensor], Tensor]) -> None:

@@ -22,7 +22,8 @@ from torch.utils._ordered_set import OrderedSet
 import coop
 from coop._native import _C
 from coop.graph_costs import count_cost, find_written
-from coop.regions import _without_cuda_graphs
+from coop.regions import _skipping, _without_cuda_graphs
+from coop.report.timeline import make_timeline
 
 pytestmark = pytest.mark.debug_build
 
@@ -75,6 +76,14 @@ def test_a_trace_names_graphs_with_what_is_inside_and_where_they_were_called(
     assert entry["flops"] == 2 * ROWS * WIDTH * WIDTH
     assert len(entry["outputs"]) == 1
     assert "test_regions.py" in entry["source"]
+
+
+def test_a_module_of_torchs_own_gives_its_graphs_its_name() -> None:
+    model = torch.compile(nn.Sequential(nn.Linear(WIDTH, 8), nn.ReLU()), backend="aot_eager")
+    with coop.budget("64 MiB", device="cpu"):
+        model(torch.randn(ROWS, WIDTH)).sum().backward()
+    names = {name.rpartition("[")[0] for name in _C.operator_names()}
+    assert "compiled::Sequential.forward" in names
 
 
 def test_all_results_of_a_graph_come_back_by_one_replay() -> None:
@@ -256,6 +265,26 @@ def test_an_error_inside_a_graph_is_the_programs() -> None:
         assert x.sum().isfinite()
 
 
+def test_a_replay_that_fails_on_leaving_lets_its_tensors_go() -> None:
+    """Its error holds the frames that it came through."""
+    fails = []
+
+    def fail_again(args: list[Tensor]) -> list[Tensor]:
+        made = args[0] + 1
+        if fails:
+            raise ZeroDivisionError("the second time")
+        return [made]
+
+    def run() -> None:
+        with coop.budget("64 MiB", device="cpu", quiet_after=None):
+            (y,) = region(fail_again).call([torch.randn(ROWS, WIDTH) * 2])
+            assert coop.evict(y)
+            fails.append(True)
+
+    with pytest.raises(coop.LostTensorError, match="the second time"):
+        run()
+
+
 def test_a_compiled_optimizer_is_one_graph_that_ends_a_step() -> None:
     with coop.budget("64 MiB", device="cpu") as session:
         model = nn.Linear(WIDTH, WIDTH)
@@ -301,9 +330,27 @@ def test_a_graph_that_was_compiled_before_the_first_budget_runs_inside_one() -> 
 
 def test_the_cost_of_a_graph_is_that_of_its_products() -> None:
     graph = make_fx(layer, tracing_mode="fake")(torch.randn(8, 16), torch.randn(16, 16))
-    flops, moved = count_cost(graph)
-    assert flops == 2 * 8 * 16 * 16
-    assert moved == 4 * (8 * 16 + 16 * 16 + 8 * 16)
+    cost = count_cost(graph)
+    assert cost.flops == 2 * 8 * 16 * 16
+    assert cost.bytes == 4 * (8 * 16 + 16 * 16 + 8 * 16)
+    assert cost.contents == "1 add, 1 mm, 1 mul, 1 sin and 1 others"
+
+
+def test_a_recording_knows_what_graphs_are_and_where_they_were_called() -> None:
+    step = compiled()
+    with coop.budget("64 MiB", device="cpu", events=True, quiet_after=None) as session:
+        x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+        y = step(x, weight)
+        assert coop.evict(y)
+        y.sum().backward()
+    rows = make_timeline(session.events.recording()).graphs
+    forward, backward = sorted(rows, key=lambda row: row["operator"], reverse=True)
+    assert forward["operator"] == "compiled::layer[0/0].forward"
+    assert backward["operator"] == "compiled::layer[0/0].backward"
+    assert forward["inside"] == "2 detach, 1 add, 1 mm, 1 mul and 3 others"
+    assert "mm" in backward["inside"]
+    assert (forward["runs"], forward["replays"], backward["replays"]) == (1, 1, 0)
+    assert "test_regions.py" in forward["line"]
 
 
 def test_what_a_graph_writes_is_found_through_views() -> None:
@@ -355,3 +402,20 @@ def test_cuda_graphs_are_left_out_and_that_is_said() -> None:
         post_compile(graph, [], None, {"cudagraphs": BoxedBool(False)})
     post_compile(graph, [], None, {"cudagraphs": BoxedBool(True)})
     assert seen == [False, False, True]
+
+
+def test_the_backend_of_cuda_graphs_runs_without_them_and_that_is_said() -> None:
+    """It leaves out by itself what lies in main memory."""
+    step = torch.compile(layer, backend="cudagraphs")
+    x, weight = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True)
+    check = _skipping(lambda graph, num_fixed: None)
+    with coop.budget("64 MiB", device="cpu", quiet_after=None):
+        y = step(x, weight)
+        assert coop.evict(y)
+        assert torch.equal(y, layer(x, weight))
+        with pytest.warns(UserWarning, match="without CUDA graphs"):
+            assert "at addresses that never change" in (check(None, 0) or "")
+    from torch._dynamo.backends import cudagraphs
+
+    assert cudagraphs.check_for_skip.__wrapped__ is not None
+    assert check(None, 0) is None

@@ -51,8 +51,13 @@ def test_nothing_waits_where_something_can_be_evicted() -> None:
     assert fence.num_waits == 0
 
 
-def test_what_others_are_made_from_comes_back_after_its_fence() -> None:
-    core = Driver(6 * UNIT, without=["keep_needed"])
+@pytest.mark.parametrize(
+    ("without", "num_held", "num_replays"), [("keep_needed", 2, 2), ("", 3, 1)]
+)
+def test_what_others_are_made_from_comes_back_or_is_still_there_after_its_fence(
+    without: str, num_held: int, num_replays: int
+) -> None:
+    core = Driver(6 * UNIT, without=[without] if without else [])
     core.root(1, UNIT)
     core.op([1], [(2, UNIT)])
     core.op([2], [(3, UNIT)])
@@ -62,24 +67,7 @@ def test_what_others_are_made_from_comes_back_after_its_fence() -> None:
     core.evict(3)
     fence.pass_()
     core.root(4, UNIT)
-    assert held_bytes(core) == 2 * UNIT
+    assert held_bytes(core) == num_held * UNIT
     core.materialize(3)
     assert core.simulator.cookie(3) == cookie
-    assert core.simulator.stats()["num_replays"] == 2
-
-
-def test_what_is_needed_is_still_there_after_its_fence() -> None:
-    core = Driver(6 * UNIT)
-    core.root(1, UNIT)
-    core.op([1], [(2, UNIT)])
-    core.op([2], [(3, UNIT)])
-    cookie = core.simulator.cookie(3)
-    fence = _C.TestFence()
-    core.simulator.free_after(2, fence)
-    core.evict(3)
-    fence.pass_()
-    core.root(4, UNIT)
-    assert held_bytes(core) == 3 * UNIT
-    core.materialize(3)
-    assert core.simulator.cookie(3) == cookie
-    assert core.simulator.stats()["num_replays"] == 1
+    assert core.simulator.stats()["num_replays"] == num_replays

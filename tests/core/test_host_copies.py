@@ -233,6 +233,31 @@ def test_a_copy_that_fails_leaves_everything_as_it_was() -> None:
     assert [core.simulator.cookie(value) for value in (1, 2)] == cookies
 
 
+def test_a_copy_that_throws_leaves_everything_as_it_was() -> None:
+    core = core_with(4, 4)
+    for root in (1, 2):
+        assert core.root(root, UNIT)
+    cookies = [core.simulator.cookie(value) for value in (1, 2)]
+    core.evict(1)
+    assert stats(core)["host_held_bytes"] == UNIT
+    # Out: it did not leave, and nothing is held for it.
+    core.simulator.throw_in_copy(1)
+    core.evict(2)
+    assert core.simulator.is_resident(2)
+    assert core.simulator.is_valid()
+    assert stats(core)["host_held_bytes"] == UNIT
+    # Back: it is as far away as it was, and its block is free again.
+    held = stats(core)["held_bytes"]
+    core.simulator.throw_in_copy(1)
+    with pytest.raises(RuntimeError, match="a copy failed"):
+        core.materialize(1)
+    assert not core.simulator.is_resident(1)
+    assert core.simulator.is_valid()
+    assert stats(core)["held_bytes"] == held
+    assert core.materialize(1)
+    assert [core.simulator.cookie(value) for value in (1, 2)] == cookies
+
+
 def test_an_optimizer_whose_state_does_not_fit_updates_one_after_the_other() -> None:
     """Eight parameters with gradients and state: 32 units in 8, and 40 in main memory."""
     core = core_with(8, 40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda.cuda_programs import Program, needs_gpu, programs_of, run
-from tests.cuda.programs import host_copies
+from tests.cuda.programs import host_copies, updates
 
 pytestmark = needs_gpu
 
@@ -19,6 +19,18 @@ def test_copies(program: Program) -> None:
 def test_a_model_trains_whose_parameters_and_state_do_not_fit(budget: str) -> None:
     plain = run(host_copies.train)
     assert run(host_copies.train, budget, "2GiB") == plain != ""
+
+
+def test_updates_in_parts_have_the_same_bits() -> None:
+    """Of up to 320 MiB (double precision, five lists): none is updated as a whole."""
+    plain = run(updates.update_all)
+    assert run(updates.update_all, "224MiB", "2GiB") == plain != ""
+
+
+@pytest.mark.parametrize("kind", ["fused", "foreach"])
+def test_an_optimizer_of_all_tensors_trains_what_does_not_fit(kind: str) -> None:
+    plain = run(host_copies.train, "", "0", kind)
+    assert run(host_copies.train, "480MiB", "2GiB", kind) == plain != ""
 
 
 def test_everything_leaves_after_every_operator() -> None:

@@ -177,12 +177,11 @@ def pipeline_of_two_stages(seed: int) -> Outcome:
     losses: list[Tensor] = []
     for step in range(2):
         source = torch.Generator().manual_seed(step)
-        rows = torch.randn(1024, 64, generator=source)
-        labels = torch.randint(10, (1024,), generator=source)
         optimizer.zero_grad()
         if rank == 0:
-            schedule.step(rows)
+            schedule.step(torch.randn(1024, 64, generator=source))
         else:
+            labels = torch.randint(10, (1024,), generator=source)
             schedule.step(target=labels, losses=(each := []))
             losses += each
         optimizer.step()

@@ -6,7 +6,6 @@ import gzip
 import json
 import pickle
 import random
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ def plain_text(folder: Path) -> None:
 
 def corpus(folder: Path) -> None:
     """For the word language model: three files of words."""
-    for name, num_words in (("train", 9000), ("valid", 3000), ("test", 3000)):
+    for name, num_words in (("train", 30000), ("valid", 3000), ("test", 3000)):
         (folder / f"{name}.txt").write_text(text(num_words))
 
 
@@ -78,27 +77,13 @@ def cora(folder: Path) -> None:
     (folder / "cora.cites").write_text("".join(f"{a} {b}\n" for a, b in sorted(cites)))
 
 
-def waves(folder: Path) -> None:
-    """For the prediction of sequences: what its own generator writes, with more of them."""
-    import torch
-
-    shifts = np.random.default_rng(2).integers(-80, 80, (300, 1))
-    torch.save(np.sin((np.arange(200) + shifts) / 20.0), folder / "traindata.pt")
-
-
-def mnist(folder: Path) -> None:
-    """For scripts that read MNIST by torchvision from `../data`."""
+def stories(folder: Path) -> None:
+    """For llama2.c: two files of tokens, one of them to test with."""
+    made = folder / "data/tok512"
+    made.mkdir(parents=True)
     chosen = np.random.default_rng(0)
-    raw = folder.parent / "data/MNIST/raw"
-    raw.mkdir(parents=True)
-    for part, number in (("train", 512), ("t10k", 100)):
-        labels = np.arange(number, dtype=np.uint8) % 10
-        images = chosen.integers(0, 50, (number, 28, 28), dtype=np.uint8)
-        images[np.arange(number), labels * 2] = 255
-        head = struct.pack(">IIII", 2051, number, 28, 28)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
-        head = struct.pack(">II", 2049, number)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+    for i in range(2):
+        chosen.integers(0, 512, 20_000).astype(np.uint16).tofile(made / f"data{i}.bin")
 
 
 def image_folders(folder: Path) -> None:
@@ -106,7 +91,7 @@ def image_folders(folder: Path) -> None:
     from PIL import Image
 
     chosen = np.random.default_rng(0)
-    for part, number in (("train", 16), ("val", 4)):
+    for part, number in (("train", 32), ("val", 4)):
         for name in ("first", "second"):
             place = folder / "made" / part / name
             place.mkdir(parents=True)

@@ -65,6 +65,35 @@ def test_parameters_gradients_and_states_are_in_shards(
     assert num_bytes[2] - num_bytes[4] == 4 * 4 * (numel // 2 - numel // 4)
 
 
+WITHOUT_A_MESH = """\
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+with torch.device("cpu"):
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.rand(256, 64)).square().mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_fully_shard_makes_a_mesh_of_all_ranks(in_process: InProcess, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WITHOUT_A_MESH)
+    trace = tmp_path / "trace.jsonl"
+    code, _, errors = in_process(
+        "plan", "--world-size", "4", "--save-trace", str(trace), "--budgets", "8MiB", str(script)
+    )
+    assert code == 0, errors
+    assert trace.read_text().count('"c10d::_allgather_base_') > 0
+
+
 @pytest.mark.slow
 def test_a_slower_link_takes_longer(in_process: InProcess) -> None:
     fast, slow = (

@@ -156,7 +156,7 @@ def test_long_names_stay_in_their_table_and_ticks_tell_themselves_apart(
     save_report(dataclasses.replace(recording, operator_names=names), tmp_path / "long.html")
     page.open(tmp_path / "long.html")
     tables = "[...document.querySelectorAll('.tables > div')]"
-    assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0] * 5
+    assert page.run(f"{tables}.map(box => box.scrollWidth - box.clientWidth)") == [0] * 6
     # All that is written on the arena's canvas, in a view of a thousandth of the time.
     page.run(
         """(() => {

@@ -375,6 +375,8 @@ void bind_core(py::module_& m) {
                                 int64_t n) { return simulator.core().faults.fail_placement(n); })
       .def("fail_copy",
            [](Simulator& simulator, int64_t n) { return simulator.core().faults.fail_copy(n); })
+      .def("throw_in_copy",
+           [](Simulator& simulator, int64_t n) { return simulator.core().faults.throw_in_copy(n); })
       .def("cookie", &Simulator::cookie)
       .def(
           "free_after",

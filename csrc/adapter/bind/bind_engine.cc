@@ -12,7 +12,8 @@
 #include <set>
 
 #include "adapter/bind/bind_core.h"
-#include "adapter/call/invocation.h"
+#include "adapter/call/boxed_invocation.h"
+#include "adapter/call/parts.h"
 #include "adapter/dispatch/fallback.h"
 #include "adapter/dispatch/profiling.h"
 #include "adapter/dispatch/tensor_kinds.h"
@@ -49,7 +50,7 @@ c10::StorageImpl* find_storage(py::handle object) {
 
 // With what is largest of what cannot be evicted, by the address of torch's StorageImpl: a
 // program's tensors are found by it.
-py::dict explained(const Shortage& shortage) {
+py::dict explained(const Shortage& shortage, const Updated& updated = {}) {
   py::dict d = to_dict(shortage);
   py::list largest;
   for (const Shortage::Held& held : shortage.largest) {
@@ -57,6 +58,8 @@ py::dict explained(const Shortage& shortage) {
         py::make_tuple(held.bytes, held.as, reinterpret_cast<uintptr_t>(held.handle), held.serial));
   }
   d["largest"] = largest;
+  d["updated"] = updated.tensors;
+  d["updated_of"] = updated.of;
   return d;
 }
 
@@ -97,9 +100,8 @@ py::object call(const py::function& f, const py::args& args, const py::kwargs& k
   return f(*args, **kwargs);
 }
 
-py::object dispatch_fake(Engine& engine, const std::string& name, const std::string& overload,
-                         const py::tuple& args, const py::dict& kwargs, const py::function& run) {
-  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+torch::jit::Stack make_stack(const c10::OperatorHandle& op, const py::tuple& args,
+                             const py::dict& kwargs) {
   torch::jit::Stack stack;
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -114,6 +116,28 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
         arguments[i].type()->kind() == c10::TypeKind::TensorType && !THPVariable_Check(value.ptr());
     stack.push_back(number ? c10::IValue() : torch::jit::toIValue(value, arguments[i].type()));
   }
+  return stack;
+}
+
+// Of the indices of an operator's lists; empty: it is run at once.
+std::vector<std::pair<int64_t, int64_t>> find_parts_of(Engine& engine, const std::string& name,
+                                                       const std::string& overload,
+                                                       const py::tuple& args,
+                                                       const py::dict& kwargs) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  torch::jit::Stack stack = make_stack(op, args, kwargs);
+  std::vector<std::pair<int64_t, int64_t>> result;
+  const BoxedInvocation invocation(op_info(op), op, &stack);
+  for (const Part& part : find_parts(engine, op_info(op), op, invocation)) {
+    result.emplace_back(part.begin, part.end);
+  }
+  return result;
+}
+
+py::object dispatch_fake(Engine& engine, const std::string& name, const std::string& overload,
+                         const py::tuple& args, const py::dict& kwargs, const py::function& run) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  torch::jit::Stack stack = make_stack(op, args, kwargs);
   py::object result = py::none();
   intercept_fake(engine, op, &stack, [&](torch::jit::Stack* running) {
     result = run();
@@ -131,10 +155,10 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
 }  // namespace
 
 void throw_out_of_budget(const std::string& op, const std::string& replaying,
-                         const Shortage& shortage) {
+                         const Shortage& shortage, const Updated& updated) {
   const PythonScope python;
   const py::object error =
-      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, explained(shortage));
+      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, explained(shortage, updated));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   python_error exception;
   exception.persist();
@@ -243,6 +267,16 @@ void bind_engine(py::module_& m) {
              const EngineLock guard(engine);
              return engine.core().faults.fail_copy(n);
            })
+      .def("throw_in_copy",
+           [](Engine& engine, int64_t n) {
+             const EngineLock guard(engine);
+             return engine.core().faults.throw_in_copy(n);
+           })
+      .def("set_link",
+           [](Engine& engine, const LinkProfile& link) {
+             const EngineLock guard(engine);
+             engine.core().link.set(link);
+           })
       .def("begin_step", &Engine::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("end_step", &Engine::end_step, py::call_guard<py::gil_scoped_release>())
       // What these take is a tensor or a torch.UntypedStorage.
@@ -288,6 +322,14 @@ void bind_engine(py::module_& m) {
              c10::StorageImpl* impl = storage_of(x);
              translated("a write without an operator", [&] { engine.before_unseen_write(impl); });
            })
+      .def("give_back",
+           [](Engine& engine, py::handle x) {
+             c10::StorageImpl* impl = storage_of(x);
+             bool ours = false;
+             translated("resizing to nothing", [&] { ours = engine.give_back(impl); });
+             return ours;
+           })
+      .def("undefine", [](Engine& engine, py::handle x) { engine.undefine(storage_of(x)); })
       .def("is_kept",
            [](Engine& engine, py::handle x) {
              c10::StorageImpl* impl = storage_of(x);
@@ -305,6 +347,8 @@ void bind_engine(py::module_& m) {
       .def("stop_recording", [](Engine& engine) { return py::bytes(engine.stop_recording()); })
       // dispatch(name, overload, args, kwargs, run): an operator on fake tensors; `run()` runs it.
       .def("dispatch", &dispatch_fake)
+      .def("find_parts", &find_parts_of)
+      .def("part_bytes", &part_bytes)
       .def("header_bytes", [](Engine& engine) { return engine.storages().header_bytes(); })
       .def("device", [](Engine& engine) { return engine.memory().device().str(); })
       .def("is_valid",
@@ -316,6 +360,16 @@ void bind_engine(py::module_& m) {
            [](Engine& engine) {
              const EngineLock guard(engine);
              engine.core().reset_peak();
+           })
+      .def("watch_growth",
+           [](Engine& engine) {
+             const EngineLock guard(engine);
+             engine.core().reset_peak(Space::Peak::kGrowth);
+           })
+      .def("growth_bytes",
+           [](Engine& engine) {
+             const EngineLock guard(engine);
+             return engine.core().space().growth();
            })
       .def("log_events", &Engine::log_events, py::arg("on"),
            py::arg("limit") = std::numeric_limits<size_t>::max())

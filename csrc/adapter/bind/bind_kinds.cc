@@ -44,6 +44,8 @@ const char* name_of(EventKind kind) {
       return "SAVE";
     case EventKind::kLoad:
       return "LOAD";
+    case EventKind::kUnsave:
+      return "UNSAVE";
   }
   return nullptr;
 }

@@ -37,9 +37,30 @@ class TestMemory {
   std::map<int, Storage> storages_;
 };
 
+// What Python wants to be called when its program begins to make tensors; never freed.
+PyObject* g_at_first_tensors = nullptr;
+
+// An allocation can be anywhere, without the GIL: Python calls it between two of its instructions,
+// on the main thread.
+void call_at_first_tensors() {
+  Py_AddPendingCall(
+      [](void*) {
+        PyObject* result = PyObject_CallNoArgs(g_at_first_tensors);
+        Py_XDECREF(result);
+        return result == nullptr ? -1 : 0;
+      },
+      nullptr);
+}
+
 }  // namespace
 
 void bind_memory(py::module_& m) {
+  m.def("call_at_first_tensors", [](const py::function& call, Bytes bytes) {
+    g_at_first_tensors = py::function(call).release().ptr();
+    await_first_bytes(bytes, &call_at_first_tensors);
+  });
+  m.def("call_at_no_tensors", [] { await_first_bytes(0, &call_at_first_tensors); });
+
   py::class_<Fence>(m, "Fence").def("passed", &Fence::passed, py::arg("wait"));
 
   py::class_<TestMemory>(m, "TestMemory")

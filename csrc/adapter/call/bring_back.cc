@@ -63,12 +63,16 @@ void Handler::plan_writes() {
   const std::vector<TensorArgument>& tensors = call_.operands.tensors;
   const bool make_root = engine_.is_optimizing() || info.writes_statistics ||
                          !call_.operands.understood || info.unknown || info.collective != nullptr;
+  // A part of what was received would be made again from the whole, which would stay for it.
+  const bool reads_received = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return !tensor.written && tensor.storage != nullptr && tensor.storage->value->received;
+  });
   bool gets_recipe = info.has_fresh_outputs;
   for (const TensorArgument& tensor : tensors) {
     if (!tensor.written || tensor.parameter || tensor.storage == nullptr) continue;
     const Value* value = tensor.storage->value;
-    gets_recipe |=
-        !make_root && tensor.storage->keeps == 0 && (value->is_version() || value->undefined);
+    gets_recipe |= !make_root && tensor.storage->keeps == 0 &&
+                   (value->is_version() || (value->undefined && !reads_received));
   }
   gets_recipe &= call_.is_replayable() && !call_.operation.quiet;
   const int64_t mark = engine_.core().graph().new_mark();
@@ -88,6 +92,7 @@ void Handler::plan_writes() {
     // What is kept, or a collective uses, could not be brought back to its address, were it half
     // written.
     write.make_root = make_root || tensor.parameter || storage->keeps > 0 ||
+                      (storage->value->undefined && reads_received) ||
                       engine_.in_flight().uses(storage->value);
     // What is overwritten may be read under another name.
     bool reads = !info.overwrites;

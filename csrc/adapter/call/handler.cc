@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "adapter/call/gradients.h"
+#include "adapter/call/parts.h"
 #include "adapter/call/running.h"
 #include "adapter/engine.h"
 #include "adapter/errors.h"
@@ -45,7 +46,15 @@ void intercept(Engine& engine, const OpInfo& info, const c10::OperatorHandle& op
   if (info.accumulates) backward = look_at_backward();
   const uint16_t source = engine.records_sources() ? current_source() : 0;
   if (!info.passes_through) {
-    Handler(engine, info, source, op, keys, invocation, backward ? &*backward : nullptr).run();
+    if (info.separable && !invocation.is_fake()) {
+      const std::vector<Part> parts = find_parts(engine, info, op, invocation);
+      if (!parts.empty()) return run_in_parts(engine, info, source, op, keys, invocation, parts);
+    }
+    try {
+      Handler(engine, info, source, op, keys, invocation, backward ? &*backward : nullptr).run();
+    } catch (const BudgetExceeded& error) {
+      throw_out_of_budget(info.name, error.replaying, error.shortage);
+    }
   } else if (info.takes_storages) {
     run_on_storages(engine, info, keys, invocation);
   } else {
@@ -87,9 +96,7 @@ void Handler::run() {
       run_operator();
       break;
     } catch (const BudgetExceeded& error) {
-      if (!make_room(error.shortage.wanted, &attempt) && !let_go()) {
-        throw_out_of_budget(call_.info->name, error.replaying, error.shortage);
-      }
+      if (!make_room(error.shortage.wanted, &attempt) && !let_go()) throw;
     }
   }
   bool clean_up = false;

@@ -31,7 +31,7 @@ class Handler {
   Handler(const Handler&) = delete;
   Handler& operator=(const Handler&) = delete;
 
-  // The five steps.
+  // The five steps. Throws BudgetExceeded.
   void run();
 
  private:

@@ -10,6 +10,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace coop {
 
@@ -70,6 +71,8 @@ class Invocation {
   // can die while it runs. False: it needs them.
   virtual bool let_go(c10::function_ref<bool(size_t)>) { return false; }
   virtual bool wants_to_let_go() const { return false; }
+  // It was run in parts, and these are its results (parts.h).
+  virtual void set_results(std::vector<c10::IValue>) {}
   // Drops the results, and whatever the operator has left of its arguments.
   virtual void reset() = 0;
 

@@ -32,8 +32,12 @@ void Operands::add_all(const OpInfo& info, const Invocation& invocation, bool ke
     const c10::IValue training = invocation.argument(info.training_argument);
     writes = training.isBool() && training.toBool();
   }
+  // Of a fused update the second list are the gradients, which it writes as it unscales them.
+  const bool unscales =
+      info.scale_argument < 0 || !invocation.argument(info.scale_argument).isNone();
   invocation.for_each_tensor([&](const at::Tensor& tensor, int32_t argument, int32_t list_index) {
-    add(tensor, argument, list_index, writes && info.writes[argument]);
+    const bool written = writes && info.writes[argument] && (argument != 1 || unscales);
+    add(tensor, argument, list_index, written);
   });
 }
 

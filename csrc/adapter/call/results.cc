@@ -105,10 +105,20 @@ void Handler::commit() {
   Core& core = engine_.core();
   call_.operation.quiet = quiet_ && replayable_;
   core.set_origin({call_.info->id, call_.source});
+  if (call_.info->collective != nullptr) {
+    for (const Write& write : call_.operation.writes) write.storage->value->received = true;
+  }
   core.commit(call_.operation, recipe_, call_.inputs.data(), call_.inputs.size(),
               call_.fresh.data(), call_.fresh.size(), cost_);
   state_ = State::kNone;
-  if (HostMemory* host = engine_.config().host_memory.get()) host->reached(core.clock());
+  if (HostMemory* host = engine_.config().host_memory.get()) {
+    host->reached(core.clock());
+    if (host->take_refusal()) {
+      warning_ = "coop: the system has no more than " +
+                 std::to_string(core.stats().host_bytes >> 20) +
+                 " MiB for copies (host=): what does not fit there stays, or is recomputed";
+    }
+  }
   keep_results();
   if (running().hold != nullptr) hold_results(*running().hold);
   if (engine_.config().paranoid) core.evict_all();

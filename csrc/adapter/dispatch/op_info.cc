@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "adapter/dispatch/separable.h"
 #include "adapter/dispatch/tuple_out.h"
 
 namespace coop {
@@ -230,6 +231,7 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
       only_results &= argument.is_out();
     }
     if (argument.name() == "generator") info.generator_argument = static_cast<int>(i);
+    if (argument.name() == "grad_scale") info.scale_argument = static_cast<int>(i);
   }
   info.num_results = schema.returns().size();
   if (kTupleOutDangles) info.maker = find_maker(op);
@@ -276,6 +278,7 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
                         geometry_changers().count(base) > 0;
 
   info.takes_storages |= base == "aten::set_";
+  info.separable = is_separable(schema);
   info.copies = base == "aten::clone" || base == "aten::_to_copy";
   info.shares_memory = base == "aten::_lazy_clone";
   info.undefined = !out && empty_makers().count(base) > 0;

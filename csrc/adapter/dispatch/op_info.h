@@ -65,6 +65,7 @@ struct OpInfo {
   bool accumulates = false;     // what AccumulateGrad calls (Rule 11)
   bool shares_memory = false;   // gives the memory of its inputs another owner
   bool takes_storages = false;  // not tensors over them
+  bool separable = false;       // its lists may be given to it in slices (separable.h)
   bool copies = false;          // its first argument, as it is or as another type
   FlopFormula flops = FlopFormula::kNone;
   double region_flops = 0;  // of the operators inside of a compiled graph; below 0: not known
@@ -78,6 +79,7 @@ struct OpInfo {
   bool writes_statistics = false;  // Rule 7: what it writes, its results do not depend on
   int training_argument = -1;      // it does so only when this one is true
   int dropout_argument = -1;       // replay is refused when this one is not zero
+  int scale_argument = -1;         // gradients are written only where this one is given
   int generator_argument = -1;
   std::optional<c10::OperatorHandle> maker;  // to be run in its place (tuple_out.h)
   // Its library is gone, and another operator may have its handle by now.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "adapter/engine.h"
@@ -16,6 +17,16 @@ namespace {
 
 void delete_raw(void* address);
 
+// Until these bytes were allocated outside of any budget; zero or less: nobody waits.
+std::atomic<Bytes> g_awaited_bytes{0};
+void (*g_awaiting)() = nullptr;
+
+void count_awaited(Bytes bytes) {
+  if (g_awaited_bytes.load(std::memory_order_relaxed) <= 0) return;
+  const Bytes before = g_awaited_bytes.fetch_sub(bytes);
+  if (before > 0 && before <= bytes) g_awaiting();
+}
+
 class CpuAllocator final : public c10::Allocator {
  public:
   explicit CpuAllocator(c10::Allocator* previous) : previous_(previous) {}
@@ -23,6 +34,7 @@ class CpuAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     Engine* engine = active_engine(c10::kCPU);
     if (engine == nullptr || bytes == 0 || !is_thread_enabled()) {
+      count_awaited(static_cast<Bytes>(bytes));
       return previous_->allocate(bytes);
     }
     return engine->storages().allocate(static_cast<Bytes>(bytes));
@@ -107,6 +119,12 @@ void install_cpu_allocator() {
   if (installed() != nullptr) return;
   installed() = new CpuAllocator(c10::GetCPUAllocator());
   c10::SetCPUAllocator(installed(), /*priority=*/100);
+}
+
+void await_first_bytes(Bytes bytes, void (*call)()) {
+  install_cpu_allocator();
+  g_awaiting = call;
+  g_awaited_bytes = bytes;
 }
 
 }  // namespace coop

@@ -14,4 +14,8 @@ std::unique_ptr<Memory> make_cpu_memory(Bytes bytes);
 // Puts our allocator in front of torch's. Threads where the engine is off are not affected.
 void install_cpu_allocator();
 
+// Calls `call` once, from inside an allocation on any thread, when so many bytes were allocated in
+// main memory outside of a budget. Zero: not any more.
+void await_first_bytes(Bytes bytes, void (*call)());
+
 }  // namespace coop

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/space/host_pool.h"
 #include "core/types.h"
@@ -27,8 +28,15 @@ class HostMemory {
   virtual void before_reuse(const std::byte*, Bytes) {}
   // Operators have been started up to this clock.
   virtual void reached(double) {}
+  // The system has given less than it was asked for: true once.
+  bool take_refusal() { return std::exchange(refused_, false); }
 
  protected:
+  bool refuse() {
+    refused_ = !was_refused_;
+    was_refused_ = true;
+    return false;
+  }
   // Calls f(offset in the pool, how many bytes came before, bytes of the piece) for what holds the
   // first `bytes`; no piece crosses a multiple of `most`.
   template <typename F>
@@ -44,6 +52,10 @@ class HostMemory {
       }
     }
   }
+
+ private:
+  bool refused_ = false;
+  bool was_refused_ = false;
 };
 
 }  // namespace coop

@@ -70,7 +70,7 @@ class MappedFile final : public HostMemory {
     if (end <= taken_) return true;
     constexpr Bytes kPiece = 64 << 20;
     const Bytes wanted = std::min((end + kPiece - 1) / kPiece * kPiece, bytes_);
-    if (posix_fallocate(file_, taken_, wanted - taken_) != 0) return false;
+    if (posix_fallocate(file_, taken_, wanted - taken_) != 0) return refuse();
     taken_ = wanted;
     return true;
   }

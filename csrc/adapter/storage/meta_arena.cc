@@ -15,7 +15,9 @@ class MetaAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     Engine* engine = active_engine(c10::kMeta);
-    if (engine == nullptr || bytes == 0) return previous_->allocate(bytes);
+    if (engine == nullptr || bytes == 0 || !is_thread_enabled()) {
+      return previous_->allocate(bytes);
+    }
     return engine->storages().allocate(static_cast<Bytes>(bytes));
   }
   void copy_data(void*, const void*, std::size_t) const override {}
@@ -53,8 +55,12 @@ void install_meta_allocator() {
 }
 
 void resize_meta(c10::StorageImpl& storage, Bytes bytes) {
+  Engine* engine = active_engine(c10::kMeta);
+  const bool was_empty = storage.nbytes() == 0;
+  if (engine != nullptr && bytes == 0 && engine->give_back(&storage)) return;
   storage.set_data_ptr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<size_t>(bytes)));
   storage.set_nbytes(static_cast<size_t>(bytes));
+  if (engine != nullptr && was_empty) engine->undefine(&storage);
 }
 
 }  // namespace coop

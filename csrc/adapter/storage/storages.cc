@@ -107,20 +107,20 @@ void Storages::delete_storage(void* context) {
   bool clean_up = false;
   {
     const EngineLock guard(engine);
-    drop_handle(storage);
-    if (is_memory_profiled()) {
-      void* address = storage->value->is_resident() ? storages.address(*storage->value) : nullptr;
-      report_memory(address, -storages.content_bytes(*storage), engine.core().stats(),
-                    storages.memory_.device());
-    }
-    storages.died(storage);
+    storages.forget(storage);
     clean_up = engine.recipes().is_full();
   }
   if (clean_up) engine.recipes().clean_up();
   storages.drop_count();
 }
 
-void Storages::died(Storage* storage) {
+// Nobody has it any more.
+void Storages::forget(Storage* storage) {
+  drop_handle(storage);
+  if (is_memory_profiled()) {
+    void* address = storage->value->is_resident() ? this->address(*storage->value) : nullptr;
+    report_memory(address, -content_bytes(*storage), engine_.core().stats(), memory_.device());
+  }
   if (Recorder* recorder = engine_.recorder()) recorder->died(storage);
   engine_.core().storage_died(storage, memory_.after_last_use(storage));
 }
@@ -193,6 +193,15 @@ bool Storages::move_outside(Storage* storage) {
   drop_handle(storage);
   engine_.core().storage_died(storage);
   return true;
+}
+
+void Storages::drop_memory(c10::StorageImpl* impl) {
+  Storage* storage = find(impl);
+  impl->_mutable_data_ptr_no_checks().release_context();
+  allow_access(impl);
+  impl->set_data_ptr_noswap({nullptr, memory_.device()});
+  impl->set_nbytes(0);
+  forget(storage);
 }
 
 // Owns the storage: destroying it tells the engine that the storage died.

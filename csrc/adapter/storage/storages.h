@@ -52,7 +52,10 @@ class Storages {
   void make_simple(Storage& storage);
   // Copies a resident tensor, which the caller holds, out of the arena. False: there is no memory.
   bool move_outside(Storage* storage);
-  // The session is over, and one count less keeps the engine.
+  // What torch's resize_ to nothing does, wherever the bytes are. One count less keeps the engine:
+  // drop_count() is to follow, unlocked.
+  void drop_memory(c10::StorageImpl* impl);
+  // The session or a storage is over, and one count less keeps the engine.
   void drop_count();
 
   // --- what the core decides
@@ -73,7 +76,7 @@ class Storages {
   c10::DataPtr data_ptr(Storage& storage) const;
   template <typename F>
   void exchange(const Storage& storage, F&& f);
-  void died(Storage* storage);
+  void forget(Storage* storage);
 
   Engine& engine_;
   Memory& memory_;

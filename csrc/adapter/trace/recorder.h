@@ -50,6 +50,8 @@ class Recorder {
   void expose(const Storage* storage, c10::StorageImpl* external);
   // `storage` is null when the memory is not the arena's.
   void unseen_write(const Storage* storage, c10::StorageImpl* impl);
+  void before_give_back(const Storage* storage) { mark(EntryKind::kGiveBack, storage); }
+  void undefine(const Storage* storage) { mark(EntryKind::kUndefine, storage); }
   void begin_step();
   void end_step(bool boundary);
 

@@ -2,9 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <utility>
 
 namespace coop {
+
+// As the device says it.
+struct CopyFailed : std::runtime_error {
+  CopyFailed() : std::runtime_error("a copy failed, for a test") {}
+};
 
 class Faults {
  public:
@@ -22,6 +28,13 @@ class Faults {
   // The n-th copy to main memory from now on fails; 0: none. Returns what was left of the last n.
   int64_t fail_copy(int64_t n) { return std::exchange(fail_copy_in_, n); }
   bool fails_copy() { return fail_copy_in_ > 0 && --fail_copy_in_ == 0; }
+  // The n-th copy from now on, there or back, throws once it has begun; 0: none. Returns what was
+  // left of the last n.
+  int64_t throw_in_copy(int64_t n) { return std::exchange(throw_in_, n); }
+  // Called by the host inside every copy.
+  void strike_copy() {
+    if (throw_in_ > 0 && --throw_in_ == 0) throw CopyFailed();
+  }
   // Whether the last failure was such a one.
   bool has_struck() const { return failed_; }
   bool take() { return std::exchange(failed_, false); }
@@ -29,6 +42,7 @@ class Faults {
  private:
   int64_t fail_in_ = 0;
   int64_t fail_copy_in_ = 0;
+  int64_t throw_in_ = 0;
   bool failed_ = false;
 };
 

@@ -28,6 +28,7 @@ void HostCopies::drop(Value* value) {
   const auto copy = copies_.find(value);
   pool_.give_back(copy->second);
   copies_.erase(copy);
+  journal_.emit(EventKind::kUnsave, value);
   permit(value);
   permit_refused();
 }
@@ -70,7 +71,7 @@ bool HostCopies::save(Value* value) {
   if (!value->can_be_saved()) return false;
   if (!make_room(value->bytes)) return refuse(value);
   HostExtents extents = pool_.take(value, value->bytes);
-  if (faults_.fails_copy() || !host_.copy_out(*value, extents, last_use(value))) {
+  if (!copy_out(value, extents)) {
     pool_.give_back(extents);
     pool_.shrink();
     return refuse(value);
@@ -85,6 +86,17 @@ bool HostCopies::save(Value* value) {
   stats.host_wait += wait;
   journal_.emit(EventKind::kSave, value, static_cast<int64_t>(wait));
   return true;
+}
+
+// A device that fails says so to whoever uses it next. Here nothing has left yet, and nobody who
+// lets something leave may be stopped in the middle.
+bool HostCopies::copy_out(Value* value, const HostExtents& extents) {
+  if (faults_.fails_copy()) return false;
+  try {
+    return host_.copy_out(*value, extents, last_use(value));
+  } catch (...) {
+    return false;
+  }
 }
 
 Storage* HostCopies::load(Value* value) {

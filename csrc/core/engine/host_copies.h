@@ -71,6 +71,7 @@ class HostCopies {
   void permit(Value* value);
   void drop(Value* value);
   bool make_room(Bytes bytes);
+  bool copy_out(Value* value, const HostExtents& extents);
   bool refuse(Value* value);
   void permit_refused();
   double last_use(const Value* value) const { return std::max(value->last_access, untold_clock_); }

@@ -134,6 +134,35 @@ void Writes::protect_dependents(Storage* storage) {
   collector_.unlock(value);
 }
 
+void Writes::before_unseen_write(Storage* storage) {
+  collector_.drop_recipe(storage->value);
+  if (storage->value->users != nullptr) protect_dependents(storage);
+  host_copies_.forbid(storage->value);
+}
+
+// A root that dies stays where recipes need it. Where what is made from it is smaller, that stays
+// instead.
+void Writes::before_give_back(Storage* storage) {
+  Value* value = storage->value;
+  if (!value->is_root() || value->users == nullptr) return;
+  std::vector<Value*> dependents;
+  graph_.gather_dependents({value}, space_.budget(), &dependents);
+  // What a backward pass made is not evicted, but all that it was made from would stay for it.
+  Bytes bytes = 0;
+  for (const Value* dependent : dependents) {
+    if (!dependent->made_in_backward) bytes += dependent->bytes;
+  }
+  if (bytes > value->bytes) return;
+  graph_.lock(value);
+  try {
+    make_roots(dependents);
+  } catch (...) {
+    collector_.unlock(value);
+    throw;
+  }
+  collector_.unlock(value);
+}
+
 bool Writes::make_roots(const std::vector<Value*>& values) {
   try {
     for (Value* value : values) {

@@ -50,6 +50,12 @@ class Writes {
   void protect_dependents(Storage* storage);
   // Brings them back and drops their recipes. False when they could not all be made resident.
   bool make_roots(const std::vector<Value*>& values);
+  // The bytes are about to be written without an operator. Resident content only.
+  void before_unseen_write(Storage* storage);
+  // Their memory was just taken without an operator: see Value::undefined.
+  void undefine(Storage* storage) { storage->value->undefined = space_.has(storage->value); }
+  // They are about to be given back without an operator, though the storage lives on.
+  void before_give_back(Storage* storage);
 
  private:
   void prepare_root(Write& write);

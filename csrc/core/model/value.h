@@ -76,6 +76,7 @@ struct alignas(64) Value {
   bool is_candidate = false;       // its block has a score: a window may contain it
   bool gradient : 1 = false;       // a root, but while it is being accumulated it may move
   bool made_quietly : 1 = false;   // a root, because it was made in a quiet step
+  bool received : 1 = false;       // a root, because a collective wrote it
   bool made_in_backward = false;   // moved rather than evicted
   bool dead_and_unneeded = false;  // evicted, no storage's content, and nothing that is evicted is
                                    // recomputed from it

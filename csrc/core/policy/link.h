@@ -18,6 +18,12 @@ class Link {
         in_{profile.latency_ns, profile.in_bytes_per_ns} {}
 
   bool is_on() const { return is_on_; }
+  // It was measured.
+  void set(const LinkProfile& profile) {
+    out_.latency = in_.latency = profile.latency_ns;
+    out_.bytes_per_ns = profile.out_bytes_per_ns;
+    in_.bytes_per_ns = profile.in_bytes_per_ns;
+  }
 
   // What it takes to let the value leave by a copy, and to bring it back: half of it, where its
   // bytes are saved already.

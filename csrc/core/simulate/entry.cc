@@ -37,6 +37,10 @@ const char* name_of(EntryKind kind) {
       return "unseen_write";
     case Kind::kLeaf:
       return "leaf";
+    case Kind::kUndefine:
+      return "undefine";
+    case Kind::kGiveBack:
+      return "give_back";
   }
   return nullptr;
 }

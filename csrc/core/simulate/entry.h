@@ -29,6 +29,8 @@ enum class EntryKind : uint8_t {
   kEndStepInside = 12,  // an optimizer has ended inside a backward pass
   kUnseenWrite = 13,    // storage: is about to be written without an operator
   kLeaf = 14,           // storage: a leaf whose gradient was stored
+  kUndefine = 15,       // storage: its memory was just taken, for somebody to write
+  kGiveBack = 16,       // storage: its memory is about to be given back, though it lives on
 };
 
 struct Entry {

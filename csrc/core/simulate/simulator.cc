@@ -265,6 +265,7 @@ bool Simulator::copy_out(const Value& value, const HostExtents& to, double last_
     throw std::logic_error("a copy begins before the operator that writes the bytes");
   }
   for (const HostExtent& extent : to) host_cookies_[extent.offset] = cookie_of(value);
+  core_.faults.strike_copy();
   leaving_[value.offset] = value.bytes;
   return true;
 }
@@ -272,6 +273,12 @@ bool Simulator::copy_out(const Value& value, const HostExtents& to, double last_
 Storage* Simulator::copy_in(const Value& value, const HostExtents& from) {
   check_patience();
   Storage* made = core_.allocate(value.bytes, Side::kLeft);
+  try {
+    core_.faults.strike_copy();
+  } catch (...) {
+    core_.storage_died(made);
+    throw;
+  }
   for (const HostExtent& extent : from) {
     if (host_cookies_.at(extent.offset) != host_cookies_.at(from.front().offset)) {
       throw std::logic_error("a copy is of several values");
@@ -336,9 +343,15 @@ void Simulator::apply(const Trace& trace, const Entry& entry) {
       if (!leaf->value->is_lasting_root() && bring_back(leaf)) core_.make_root(leaf);
       break;
     }
+    case EntryKind::kUndefine:
+      core_.writes().undefine(storage(entry.storage));
+      break;
+    case EntryKind::kGiveBack:
+      core_.writes().before_give_back(storage(entry.storage));
+      break;
     case EntryKind::kUnseenWrite:
       core_.materialize(storage(entry.storage));
-      core_.before_unseen_write(storage(entry.storage));
+      core_.writes().before_unseen_write(storage(entry.storage));
       break;
     case EntryKind::kExpose:
       core_.materialize(storage(entry.storage));

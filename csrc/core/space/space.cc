@@ -61,6 +61,7 @@ void Space::add_extent(Value* extent) {
 void Space::hold(const Value* value, Bytes bytes, Side side) {
   held_ += value->bytes;
   if (held_ > peak_) peak_ = held_;
+  if (demand() > most_demand_) most_demand_ = demand();
   COOP_ASSERT(held_ <= budget_);
   journal_.emit(EventKind::kAllocate, value, bytes, has(value) ? static_cast<uint8_t>(side) : 2);
 }

@@ -75,7 +75,16 @@ class Space {
   Bytes budget() const { return budget_; }
   Bytes held() const { return held_; }
   Bytes peak() const { return peak_; }
-  void reset_peak() { peak_ = held_; }
+  // How much more was held at most than when growth was last reset, had nothing been evicted.
+  Bytes growth() const { return most_demand_ - demand_before_; }
+  enum class Peak : uint8_t { kHeld, kGrowth };
+  void reset(Peak peak) {
+    if (peak == Peak::kHeld) {
+      peak_ = held_;
+    } else {
+      most_demand_ = demand_before_ = demand();
+    }
+  }
   int64_t num_blocks() const;
   // What is asked for and freed by the program has to be told to it.
   Needed& needed() { return needed_; }
@@ -93,6 +102,8 @@ class Space {
   bool is_valid() const;
 
  private:
+  Bytes demand() const { return held_ + journal_.stats.evicted_bytes; }
+
   struct Pending {
     Value* value;
     std::unique_ptr<Fence> fence;
@@ -111,6 +122,8 @@ class Space {
   Bytes extent_bytes_ = 0;
   Bytes held_ = 0;
   Bytes peak_ = 0;
+  Bytes demand_before_ = 0;
+  Bytes most_demand_ = 0;
   std::vector<Pending> pending_;
 };
 

@@ -67,11 +67,15 @@ class Program {
 
   bool apply(const Entry& entry) {
     trace_.entries.push_back(entry);
+    copy_failed_ = false;
     try {
       simulator_.apply(trace_, entry);
       return true;
     } catch (const coop::OutOfBudget& error) {
       EXPECT(error.shortage.held <= error.shortage.budget);
+      return false;
+    } catch (const coop::CopyFailed&) {
+      copy_failed_ = true;
       return false;
     }
   }
@@ -179,7 +183,7 @@ class Program {
         break;
       case 18:
         in_step_ = !in_step_;
-        EXPECT(apply(in_step_ ? Kind::kBeginStep : Kind::kEndStep));
+        EXPECT(apply(in_step_ ? Kind::kBeginStep : Kind::kEndStep) || copy_failed_);
         break;
       case 19:
         core.evict_all();
@@ -189,10 +193,18 @@ class Program {
         break;
       case 21:
         core.faults.fail_placement(0);
-        core.faults.fail_copy(input_.below(4));
+        core.faults.throw_in_copy(0);
+        if (const uint32_t nth = input_.below(8); nth < 4) {
+          core.faults.fail_copy(nth);
+        } else {
+          core.faults.throw_in_copy(nth - 3);
+        }
         break;
       case 22:
-        core.end_step(/*boundary=*/false);
+        try {
+          core.end_step(/*boundary=*/false);
+        } catch (const coop::CopyFailed&) {
+        }
         in_step_ = false;
         break;
       default:
@@ -202,7 +214,7 @@ class Program {
   }
 
   void make_root(Kind kind, int64_t id) {
-    EXPECT(apply(kind, id));
+    EXPECT(apply(kind, id) || copy_failed_);
     // What does not fit stays evicted.
     const coop::Value& value = *simulator_.storage(id)->value;
     EXPECT(value.is_root() ? value.is_resident() || value.is_saved() : !value.is_resident());
@@ -248,6 +260,7 @@ class Program {
   void leave() {
     coop::Core& core = simulator_.core();
     core.faults.fail_placement(0);
+    core.faults.throw_in_copy(0);
     core.grow(core.stats().budget);
     for (const auto& [id, live] : live_) {
       if (!apply(Kind::kMaterialize, id)) continue;
@@ -262,6 +275,7 @@ class Program {
   std::map<int64_t, Live> live_;
   int64_t num_storages_ = 0;
   bool in_step_ = false;
+  bool copy_failed_ = false;  // on the way back, in the last entry
 };
 
 }  // namespace
