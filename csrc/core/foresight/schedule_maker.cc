@@ -292,7 +292,7 @@ Search::Outcome Search::try_out(const Preferences& preferences) {
     }
     if (repairs == kMostRepairs || stop_.load(std::memory_order_relaxed)) return Outcome::kUnplaced;
     reserve(*timeline, unplaced);
-    timeline = fit(scheduler, room);
+    timeline = fit_well(scheduler, room);
   }
   return reserved_.empty() ? Outcome::kWorse : Outcome::kUnplaced;
 }

@@ -328,8 +328,9 @@ std::vector<Needs> Timeline::needs() const {
       before = s;
       if (!stays_[s].replayed) continue;
       size_t i = need_before(list, stays_[s].time);
-      // Who reads it comes later.
+      // Who reads it comes later: it had better stay until then, unless it is written over.
       if (list[i].time != stays_[s].time) {
+        if (!info.overwritten || list[i].time > info.end) continue;
         list.insert(list.begin() + ++i, {stays_[s].time, false, false, true});
       }
       list[i].kept = false;
