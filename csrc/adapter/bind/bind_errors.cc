@@ -5,7 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "adapter/bind/bind_core.h"
-#include "adapter/trace/source.h"
+#include "adapter/locks.h"
 
 namespace py = pybind11;
 
