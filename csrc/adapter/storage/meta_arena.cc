@@ -15,9 +15,7 @@ class MetaAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     Engine* engine = active_engine(c10::kMeta);
-    if (engine == nullptr || bytes == 0 || !is_thread_enabled()) {
-      return previous_->allocate(bytes);
-    }
+    if (engine == nullptr || bytes == 0) return previous_->allocate(bytes);
     return engine->storages().allocate(static_cast<Bytes>(bytes));
   }
   void copy_data(void*, const void*, std::size_t) const override {}
