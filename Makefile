@@ -121,9 +121,10 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 DRIVER_FLAGS := $(SANITIZERS) -fsanitize=float-cast-overflow,float-divide-by-zero -std=c++20 -O1 -g -DCOOP_DEBUG=1 -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror -Icsrc
 DRIVER_SOURCES := $(wildcard csrc/core/*.cc csrc/core/*.h csrc/core/*/*.cc csrc/core/*/*.h) tests/core/native/input.h
 SEQUENCES ?= 2000
-sanitize: build/sanitize/arena build/sanitize/core build/sanitize/needed  ## run the core's fuzz drivers under ASan and UBSan
+sanitize: build/sanitize/arena build/sanitize/core build/sanitize/steps build/sanitize/needed  ## run the core's fuzz drivers under ASan and UBSan
 	build/sanitize/arena 1 $(SEQUENCES)
 	build/sanitize/core 1 $(SEQUENCES)
+	build/sanitize/steps 1 $(SEQUENCES)
 	build/sanitize/needed 1 $(SEQUENCES)
 build/sanitize/%: tests/core/native/fuzz_%.cc tests/core/native/random_inputs.cc $(DRIVER_SOURCES)
 	@mkdir -p $(@D)

@@ -99,7 +99,11 @@ int main() {
     for (const double share : {0.7, 0.4}) {
       for (const int64_t looks : {Foresight::kFirstLooks, Foresight::kMoreLooks}) {
         const auto budget = static_cast<Bytes>(share * static_cast<double>(peak));
-        const ScheduleTask task{program, {}, budget, program.cost(), {}, looks};
+        ScheduleTask task;
+        task.program = program;
+        task.budget = budget;
+        task.most_cost = program.cost();
+        task.most_looks = looks;
         const std::atomic<bool> stop{false};
         const std::clock_t begin = std::clock();
         const MadeSchedule made = make_schedule(task, stop);

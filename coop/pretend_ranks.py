@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from coop._native import _C
+
 __all__ = ["Ranks", "price_collectives"]
 
 
@@ -38,6 +40,7 @@ class Ranks:
 def _pretend_to_be_a_rank(world_size: int) -> None:
     from torch.distributed import device_mesh
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.testing._internal.distributed.fake_pg import FakeStore  # makes the backend known
 
     one = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
@@ -63,6 +66,9 @@ def _pretend_to_be_a_rank(world_size: int) -> None:
     for module in list(sys.modules.values()):
         if vars(module).get("init_device_mesh") is make_mesh:
             module.init_device_mesh = _on_real_tensors(make_mesh)  # type: ignore[attr-defined]
+    # What sharded tensors will look like is found by running operators on whole ones.
+    propagate = "_propagate_tensor_meta_non_cached"
+    setattr(ShardingPropagator, propagate, _unseen(getattr(ShardingPropagator, propagate)))
     for owner in (nn.parallel, nn.parallel.distributed):
         setattr(owner, "DistributedDataParallel", _DistributedDataParallel)  # noqa: B010
 
@@ -72,6 +78,20 @@ def _on_real_tensors(method: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             return method(*args, **kwargs)
+
+    return guarded
+
+
+def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
+    method = _on_real_tensors(method)
+
+    @functools.wraps(method)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        counted = _C.set_meta_counts(False)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _C.set_meta_counts(counted)
 
     return guarded
 

@@ -259,7 +259,7 @@ std::vector<std::string> Engine::close() {
       for (size_t i = 0; i < evicted.size(); ++i) {
         Storage* storage = evicted[i];
         // Its last tensor is just going, or another's replay has brought it back.
-        if (!held[first + i] || storage->value->is_resident()) continue;
+        if (!held[first + i] || storage->value->is_ready()) continue;
         const std::string size = std::to_string(storages_.content_bytes(*storage)) + " bytes (";
         try {
           core_.materialize(storage);

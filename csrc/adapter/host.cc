@@ -1,6 +1,7 @@
 #include "adapter/host.h"
 
 #include <ATen/Context.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -60,22 +61,33 @@ bool TorchHost::copy_out(const Value& value, const HostExtents& to, double last_
 
 void TorchHost::placed(const Value& value) {
   HostMemory* host = engine_.config().host_memory.get();
-  if (host != nullptr) host->before_reuse(content_of(engine_, value), value.bytes);
+  // A copy in waits for what it has to, and no operator waits for that.
+  if (host == nullptr || is_copying_in_) return;
+  host->before_reuse(content_of(engine_, value), value.bytes);
 }
 
-Storage* TorchHost::copy_in(const Value& value, const HostExtents& from) {
+Storage* TorchHost::copy_in(const Value& value, const HostExtents& from, bool later) {
   attend(engine_);
   const RunScope scope(running(), Side::kLeft, /*repeatable=*/true, /*replaying=*/true);
-  Storage* made = engine_.core().allocate(value.bytes, Side::kLeft);
+  Storage* made = nullptr;
+  {
+    is_copying_in_ = true;
+    const auto end = c10::make_scope_exit([&] { is_copying_in_ = false; });
+    made = engine_.core().allocate(value.bytes, Side::kLeft);
+  }
   const Bytes bytes = value.bytes - engine_.storages().header_bytes();
   try {
-    engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes);
+    engine_.config().host_memory->copy_in(content_of(engine_, *made->value), from, bytes, later);
     engine_.core().faults.strike_copy();
   } catch (...) {
     engine_.core().storage_died(made);
     throw;
   }
   return made;
+}
+
+void TorchHost::arrived(const Value& value) {
+  engine_.config().host_memory->before_use(content_of(engine_, value), value.bytes);
 }
 
 // A block may end with bytes that are nobody's. How many they are only a storage knows; of what has

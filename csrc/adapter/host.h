@@ -27,11 +27,13 @@ class TorchHost final : public Host {
   SavedBytes* new_saved_bytes(const Value& value) override;
   bool copy_out(const Value& value, const HostExtents& to, double last_use) override;
   void placed(const Value& value) override;
-  Storage* copy_in(const Value& value, const HostExtents& from) override;
+  Storage* copy_in(const Value& value, const HostExtents& from, bool later) override;
+  void arrived(const Value& value) override;
   bool is_copy(const Value& value, const HostExtents& extents) override;
 
  private:
   Engine& engine_;
+  bool is_copying_in_ = false;
 };
 
 }  // namespace coop

@@ -26,7 +26,7 @@ Core::Core(const Config& config, Host* host, std::unique_ptr<const Policy> polic
                  foresight_, journal_),
       quiet_steps_(config_, space_, restorer_, journal_),
       allocator_(host_, graph_, space_, chooser_, evictor_, mover_, compactor_, collector_,
-                 quiet_steps_, faults, foresight_, journal_),
+                 quiet_steps_, host_copies_, faults, foresight_, journal_),
       materializer_(graph_, space_, scores_, collector_, restorer_, compactor_, allocator_, mover_,
                     faults, foresight_, journal_),
       writes_(config_.inplace, host_, graph_, space_, collector_, allocator_, mover_, materializer_,
@@ -157,7 +157,7 @@ void Core::end_step(bool boundary) {
 std::vector<Storage*> Core::evicted_storages() const {
   std::vector<Storage*> result;
   graph_.for_each_storage([&](Storage* storage) {
-    if (!storage->value->is_resident()) result.push_back(storage);
+    if (!storage->value->is_ready()) result.push_back(storage);
   });
   std::sort(result.begin(), result.end(),
             [](const Storage* a, const Storage* b) { return a->value->serial < b->value->serial; });

@@ -56,6 +56,8 @@ class Core {
   void abort(Operation& operation);
   // Nothing runs any more that used what the operation locked.
   void let_go(Operation& operation);
+  // Whether the schedule brings anything back before the next one begins.
+  bool acts_before() const { return foresight_.acts_before_operator(); }
   // Before commit() and abort(), which do it too: see Writes::resolve.
   void resolve_writes(Operation& operation) { writes_.resolve(operation.writes); }
   // The last resort, for an operator that did not fit and was aborted: see Compactor. True: it is
@@ -97,7 +99,6 @@ class Core {
   void forget_recipes();
 
   // --- what is known
-  double clock() const { return journal_.clock; }
   Host* host() const { return &host_; }
   Stats stats() const;
   void reset_peak(Space::Peak peak = Space::Peak::kHeld) { space_.reset(peak); }
@@ -105,7 +106,7 @@ class Core {
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
   EventLog& events() { return journal_.events; }
-  Pace& pace() { return journal_.pace; }
+  Journal& journal() { return journal_; }
   // Turned on, the log starts anew, with what is held now.
   void log_events(bool on);
   void set_origin(Origin origin) { journal_.origin = origin; }

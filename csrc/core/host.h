@@ -63,13 +63,15 @@ class Host {
 
   // Copies in main memory, if the configuration has any: the core says which of the pool's bytes
   // hold what. In the order of the operators: when it returns, the value's block may be used for
-  // what runs next. No operator has used it after the clock `last_use`. False: it could not be
+  // what is placed next. No operator has used it after the clock `last_use`. False: it could not be
   // done, and the pool gets no larger.
   virtual bool copy_out(const Value&, const HostExtents&, double) { return false; }
-  // The value has been given a block, which may still be read by a copy.
+  // The value has been given a block, or is about to be written: a copy may still read the block.
   virtual void placed(const Value&) {}
-  // A fresh storage from Core::allocate, with the bytes of the value.
-  virtual Storage* copy_in(const Value&, const HostExtents&) { return nullptr; }
+  // A fresh storage from Core::allocate, with the bytes of the value: what runs next may use them,
+  // or, if it is to come later, what runs after arrived().
+  virtual Storage* copy_in(const Value&, const HostExtents&, bool /*later*/) { return nullptr; }
+  virtual void arrived(const Value&) {}
   // For the debug build: whether the value's bytes are those of its copy.
   virtual bool is_copy(const Value&, const HostExtents&) { return true; }
 

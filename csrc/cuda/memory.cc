@@ -39,6 +39,7 @@ void CudaMemory::copy(void* to, const void* from, Bytes bytes) {
   if (pinned_ != nullptr) {
     pinned_->drop_marks();
     pinned_->before_reuse(static_cast<const std::byte*>(to), bytes);
+    pinned_->before_use(static_cast<const std::byte*>(from), bytes);
   }
   // The main stream may have used the block before, and will read it.
   streams_.wait(stream, streams_.main());

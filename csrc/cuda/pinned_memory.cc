@@ -148,7 +148,7 @@ bool PinnedMemory::copy_out(const HostExtents& to, const std::byte* from, Bytes 
   return true;
 }
 
-void PinnedMemory::copy_in(std::byte* to, const HostExtents& from, Bytes bytes) {
+void PinnedMemory::copy_in(std::byte* to, const HostExtents& from, Bytes bytes, bool later) {
   const c10::cuda::CUDAGuard guard(device_);
   const cudaStream_t current = streams_.current();
   out_.forget_done();
@@ -162,8 +162,14 @@ void PinnedMemory::copy_in(std::byte* to, const HostExtents& from, Bytes bytes) 
           cudaMemcpyAsync(to + done, address, piece, cudaMemcpyHostToDevice, in_.stream()));
     });
   });
-  streams_.wait(streams_.main(), in_.stream());
-  streams_.wait(current, in_.stream());
+  if (!later) before_use(to, bytes);
+}
+
+void PinnedMemory::before_use(const std::byte* begin, Bytes bytes) {
+  in_.let_main_wait(begin, bytes);
+  const c10::cuda::CUDAGuard guard(device_);
+  const cudaStream_t current = streams_.current();
+  if (current != streams_.main()) in_.let_wait(current, begin, bytes, nullptr);
 }
 
 // Waits for the GPU: a test.

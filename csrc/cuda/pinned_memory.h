@@ -6,7 +6,8 @@
 //   the value, which is mostly long past when the value leaves: the host runs ahead of the GPU.
 //   Whoever uses the block next goes on when the copy is complete: before_reuse().
 //   A copy in writes a block, after all that the main stream was given so far, and after the copies
-//   out that read the block. The main stream, and the one that asks, go on when it is complete.
+//   out that read the block. Who reads the block, or gives it to others, goes on when it is
+//   complete: before_use(), before_reuse(). Where nobody begins it ahead, that is at once.
 //   Bytes of the pool that were given back are used again in the same way: what writes them waits
 //   for what reads them.
 //
@@ -64,12 +65,14 @@ class PinnedMemory final : public HostMemory {
 
   bool copy_out(const HostExtents& to, const std::byte* from, Bytes bytes,
                 double last_use) override;
-  void copy_in(std::byte* to, const HostExtents& from, Bytes bytes) override;
+  void copy_in(std::byte* to, const HostExtents& from, Bytes bytes, bool later) override;
+  void before_use(const std::byte* begin, Bytes bytes) override;
   bool is_copy(const HostExtents& extents, const std::byte* content, Bytes bytes) override;
   void reached(double clock) override;
 
   void before_reuse(const std::byte* begin, Bytes bytes) override {
     out_.let_main_wait(begin, bytes);
+    in_.let_main_wait(begin, bytes);
   }
   // The main stream was given something that no operator tells.
   void drop_marks();

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
+from typing import Any
 
 import pytest
 import torch
@@ -43,8 +44,11 @@ def peak_of(make: Callable[[], Loop]) -> int:
     return peak_bytes(lambda _: train(make, 2))
 
 
-def budget_of(make: Callable[[], Loop], share: float) -> AbstractContextManager[coop.Session]:
-    return coop.budget(int(share * peak_of(make)), device="cpu", small_bytes=SMALL_BYTES)
+def budget_of(
+    make: Callable[[], Loop], share: float, **options: Any
+) -> AbstractContextManager[coop.Session]:
+    budget = int(share * peak_of(make))
+    return coop.budget(budget, device="cpu", small_bytes=SMALL_BYTES, **options)
 
 
 @pytest.mark.parametrize("name", debug_every(3, LOOPS))
@@ -154,6 +158,7 @@ class Trouble:
     make: Callable[[], Loop]
     num_skipped: int = 0  # steps whose passes did not end, in all runs
     skipped: set[int] = field(default_factory=set)  # in this run
+    options: dict[str, Any] = field(default_factory=dict)  # of the budget
 
     def arm(self, session: coop.Session, loop: Loop) -> None:
         """The passes that come now follow a schedule."""
@@ -163,7 +168,7 @@ class Trouble:
         """They are over."""
 
     def inside(self, share: float, num_steps: int) -> Outcome:
-        with budget_of(self.make, share) as session:
+        with budget_of(self.make, share, **self.options) as session:
             loop = self.make()
             num_followed = 0
             for number in range(num_steps):

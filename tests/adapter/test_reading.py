@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -292,6 +294,17 @@ def test_the_error_names_shape_bytes_and_maker() -> None:
         wanted = r"262144 bytes of shape \(256, 256\), made by aten::mul_"
         with pytest.raises(RuntimeError, match=wanted):
             unseen(lambda: written + 1)
+
+
+def test_the_error_names_the_line_of_the_maker_where_lines_are_recorded() -> None:
+    with coop.budget("8MiB") as session:
+        session.events.record()
+        made = product().mul(2)
+        line = inspect.stack()[0].lineno - 1
+        assert coop.evict(made)
+        wanted = re.escape(f"made by aten::mul.Tensor in {__file__}:{line}.")
+        with pytest.raises(RuntimeError, match=wanted):
+            unseen(lambda: made + 1)
 
 
 def unseen(function: Callable[[], Any]) -> Any:

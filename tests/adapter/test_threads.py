@@ -162,6 +162,58 @@ def test_a_tensor_may_go_while_it_is_copied_out_of_a_budget_that_is_left(turns: 
     assert engine.stats()["num_values"] == before
 
 
+DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[0],
+    "rand_like": torch.rand_like,
+    "randn_like": torch.randn_like,
+    "randint_like": lambda x: torch.randint_like(x, 10),
+    "rand": lambda x: torch.rand(x.shape),
+    "randn": lambda x: torch.randn(x.shape),
+    "randint": lambda x: torch.randint(10, x.shape),
+    "randperm": lambda x: torch.randperm(x.numel()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_another_thread_gets_no_number_twice_while_a_replay_draws(name: str) -> None:
+    """It was there before the budget. No such operator takes a generator."""
+    turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    drawn: list[int] = []
+    is_drawing, is_enough = threading.Event(), threading.Event()
+
+    def outside() -> None:
+        while turns.get():
+            while not is_enough.is_set():
+                drawn.append(int(torch.empty(1, dtype=torch.int64).random_()))
+                is_drawing.set()
+            is_drawing.clear()
+            is_enough.clear()
+            turns_ended.put(True)
+
+    turns_ended: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    thread = threading.Thread(target=outside)
+    thread.start()
+    try:
+        with coop.budget("64MiB", device="cpu", small_bytes=0) as session:
+            ones = torch.ones(300_000)
+            x = DRAWS[name](ones)
+            expected = x.clone()
+            for _ in range(10):
+                assert coop.evict(x)
+                turns.put(True)
+                is_drawing.wait()
+                coop.materialize(x)
+                is_enough.set()
+                turns_ended.get()
+                assert torch.equal(bits(x), bits(expected))
+            assert session.stats().num_replays >= 10
+    finally:
+        is_enough.set()
+        turns.put(False)
+        thread.join()
+    assert len(set(drawn)) == len(drawn)
+
+
 def test_numbers_that_another_thread_drew_meanwhile_are_no_wrong_result() -> None:
     """It was there before the budget, so that nothing holds it back while a replay draws."""
     asked: queue.SimpleQueue[bool] = queue.SimpleQueue()

@@ -306,7 +306,7 @@ def test_traces_run_in_budgets_below_their_roots(name: str) -> None:
         assert counted["host_peak_bytes"] <= peak
 
 
-def test_a_step_that_makes_nothing_has_no_schedule() -> None:
+def test_a_step_that_makes_nothing_has_a_schedule_for_its_roots() -> None:
     core = core_with(3, 8)
     for root in (1, 2, 3, 4):
         assert core.root(root, UNIT)
@@ -317,4 +317,6 @@ def test_a_step_that_makes_nothing_has_no_schedule() -> None:
         assert core.end_step()
     counted = stats(core)
     assert counted["num_evictions"] > 0
-    assert counted["num_schedules"] == counted["num_replays"] == 0
+    assert counted["num_replays"] == 0
+    assert counted["num_schedules"] == 1
+    assert counted["num_followed"] == 4

@@ -326,6 +326,8 @@ def try_out(script: Script, checkouts: Path) -> Outcome:
 
 def _last(ran: Run) -> str:
     """What it died of, in a line."""
+    if ran.code < 0:
+        return f"signal {-ran.code}"
     lines = [line.strip() for line in ran.err.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
     return (errors or lines or [f"exit code {ran.code}"])[-1]
@@ -411,6 +413,8 @@ def make_page(outcomes: list[Outcome]) -> str:
         cost = re.sub(r"coop: cost +|about | more compute.*|: no value.*", "", cost)
         plain = "runs out" if runs_out(each) else each.plain_error[:60] or "runs"
         trains = "trains" if each.trained else each.failure[:60]
+        if any("where it ran out" in line for line in each.lines):
+            trains = "out of budget"
         same = "yes" if each.same else "no" if each.name in seeded else "it has no seed"
         rows.append(
             f"| {each.name} | {each.peak_bytes / MIB:.0f} MiB | {each.limit_bytes / MIB:.0f} MiB "

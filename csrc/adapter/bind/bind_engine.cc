@@ -12,6 +12,7 @@
 #include <set>
 
 #include "adapter/bind/bind_core.h"
+#include "adapter/bind/bind_errors.h"
 #include "adapter/call/boxed_invocation.h"
 #include "adapter/call/parts.h"
 #include "adapter/dispatch/fallback.h"
@@ -35,10 +36,6 @@ namespace coop {
 
 namespace {
 
-// Makes the exception from (operator, replayed operator, shortage); set by Python before the first
-// engine.
-PyObject* g_make_error = nullptr;
-
 // Of a tensor or a torch.UntypedStorage; null when a tensor has none of its own.
 c10::StorageImpl* find_storage(py::handle object) {
   if (THPVariable_Check(object.ptr())) {
@@ -46,21 +43,6 @@ c10::StorageImpl* find_storage(py::handle object) {
     return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
   }
   return torch::createStorage(object.ptr()).unsafeGetStorageImpl();
-}
-
-// With what is largest of what cannot be evicted, by the address of torch's StorageImpl: a
-// program's tensors are found by it.
-py::dict explained(const Shortage& shortage, const Updated& updated = {}) {
-  py::dict d = to_dict(shortage);
-  py::list largest;
-  for (const Shortage::Held& held : shortage.largest) {
-    largest.append(
-        py::make_tuple(held.bytes, held.as, reinterpret_cast<uintptr_t>(held.handle), held.serial));
-  }
-  d["largest"] = largest;
-  d["updated"] = updated.tensors;
-  d["updated_of"] = updated.of;
-  return d;
 }
 
 c10::StorageImpl* storage_of(py::handle object) {
@@ -154,28 +136,7 @@ py::object dispatch_fake(Engine& engine, const std::string& name, const std::str
 
 }  // namespace
 
-void throw_out_of_budget(const std::string& op, const std::string& replaying,
-                         const Shortage& shortage, const Updated& updated) {
-  const PythonScope python;
-  const py::object error =
-      py::reinterpret_borrow<py::object>(g_make_error)(op, replaying, explained(shortage, updated));
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  python_error exception;
-  exception.persist();
-  throw exception;
-}
-
 void bind_engine(py::module_& m) {
-  // Kernels are called through torch's bindings; our own functions must translate too.
-  py::register_exception_translator([](std::exception_ptr pointer) {
-    try {
-      if (pointer) std::rethrow_exception(pointer);
-    } catch (python_error& error) {
-      error.restore();
-    }
-  });
-  m.def("set_error_factory",
-        [](py::object make_error) { g_make_error = make_error.release().ptr(); });
   m.def("allow_replay", [](const std::string& name) {
     if (allow_replay(name)) return;
     throw py::value_error("coop.allow_replay: " + name +
@@ -185,6 +146,7 @@ void bind_engine(py::module_& m) {
   m.def("set_thread_enabled", &set_thread_enabled);
   m.def("is_thread_enabled", &is_thread_enabled);
   m.def("set_profiling", &set_profiling);
+  m.def("set_meta_counts", &set_meta_counts);
   m.def("resize_meta",
         [](py::handle storage, Bytes bytes) { resize_meta(*storage_of(storage), bytes); });
   m.def("call_seen", [](const py::function& f, const py::args& args, const py::kwargs& kwargs) {

@@ -31,7 +31,7 @@ void attend(Engine& engine) {
   if (num_uninterrupted > 0) return;
   static thread_local int64_t last_ns = 0;
   const int64_t ns = now_ns();
-  if (ns - last_ns < kEveryNs && !engine.core().pace().is_due()) return;
+  if (ns - last_ns < kEveryNs && !engine.core().journal().pace.is_due()) return;
   last_ns = ns;
   const Unlocked unlocked(&engine.locks().mutex);
   warn_if_slow(engine);
@@ -44,7 +44,7 @@ void warn_if_slow(Engine& engine) {
   Cost replay = 0;
   {
     const EngineLock guard(engine);
-    Pace& pace = engine.core().pace();
+    Pace& pace = engine.core().journal().pace;
     if (!pace.is_due()) return;
     pace.told();
     stats = engine.core().stats();

@@ -28,7 +28,8 @@ void Handler::bring_back() {
   call_.operation.lets_go = lets_go_;
   if (info.has_writes) plan_writes();
   bool evicted = false;
-  for (const Storage* storage : operands.storages) evicted |= !storage->value->is_resident();
+  for (const Storage* storage : operands.storages) evicted |= !storage->value->is_ready();
+  evicted |= core.acts_before();
   if (evicted && !materializer.owns_lock()) {
     lock.unlock();
     materializer.lock();

@@ -12,6 +12,7 @@
 #include "adapter/call/attend.h"
 #include "adapter/call/invocation.h"
 #include "adapter/call/running.h"
+#include "adapter/dispatch/draws.h"
 #include "adapter/dispatch/profiling.h"
 #include "adapter/engine.h"
 #include "adapter/errors.h"
@@ -161,12 +162,16 @@ void Replay::run_unlocked(const Flags& live) {
       recipe_.dispatch.included_, recipe_.dispatch.excluded_ | c10::DispatchKeySet(kOurKey));
   const FlagsGuard flags(live, recipe_.flags);
   std::optional<DrawLock> draws;
+  std::optional<DrawScope> inside;
   std::optional<RngState::Guard> rng;
   at::Generator drawn_from = recipe_.rng.generator();
   if (recipe_.rng.is_set()) {
     if (const int index = recipe_.info->generator_argument; index >= 0) {
       drawn_from = recipe_.rng.copy();
       stack[index] = drawn_from;
+    } else if (recipe_.info->draws_inside && drawn_from.device().is_cpu()) {
+      drawn_from = recipe_.rng.copy();
+      inside.emplace(drawn_from);
     } else {
       draws.emplace(recipe_.rng.generator());
       rng.emplace(recipe_.rng);

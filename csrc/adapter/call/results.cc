@@ -112,7 +112,7 @@ void Handler::commit() {
               call_.fresh.data(), call_.fresh.size(), cost_);
   state_ = State::kNone;
   if (HostMemory* host = engine_.config().host_memory.get()) {
-    host->reached(core.clock());
+    host->reached(core.journal().clock);
     if (host->take_refusal()) {
       warning_ = "coop: the system has no more than " +
                  std::to_string(core.stats().host_bytes >> 20) +

@@ -2,11 +2,13 @@
 //
 // Note [Random numbers]
 // An operator draws under a lock of its generator (DrawLock). A replay gives it a copy of the
-// generator, or, where it takes none, puts the state back for as long as it runs. Threads that were
-// there before the budget take no such lock: if one draws at the same moment, it may get numbers
-// that were drawn before, since the generator's state is its only one. What is replayed is never
-// wrong: how far an operator drew is remembered (on the CPU), and a replay that drew otherwise is
-// an error.
+// generator. Where it takes none, what it calls is given the copy (DrawScope), on the CPU; kernels
+// of GPUs, compiled graphs and custom operators draw from the generator itself, so its state is put
+// back for as long as they run. Threads that were there before the budget take no such lock:
+//   one that draws while a state is put back may get numbers that were drawn before;
+//   one that draws between the capture of a state and the operator's own draw leaves a state that
+//   the operator did not draw from. What is replayed is never wrong: how far an operator drew is
+//   remembered (on the CPU), and a replay that drew otherwise is an error.
 #pragma once
 
 #include <ATen/core/Generator.h>

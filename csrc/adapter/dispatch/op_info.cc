@@ -137,6 +137,15 @@ const std::unordered_map<std::string, const char*>& refusals() {
   return *table;
 }
 
+// See OpInfo::draws_inside.
+const std::unordered_set<std::string>& drawers() {
+  static const auto* table = new std::unordered_set<std::string>{
+      "aten::native_dropout", "aten::rand",  "aten::rand_like",  "aten::randint",
+      "aten::randint_like",   "aten::randn", "aten::randn_like", "aten::randperm",
+  };
+  return *table;
+}
+
 // Their results are any memory (see Value::undefined), and what they are given as `out` stays as it
 // is.
 const std::unordered_set<std::string>& empty_makers() {
@@ -283,6 +292,7 @@ void make_info(const c10::OperatorHandle& op, OpInfo& info) {
   info.shares_memory = base == "aten::_lazy_clone";
   info.undefined = !out && empty_makers().count(base) > 0;
   info.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  info.draws_inside = info.generator_argument < 0 && drawers().count(base) > 0;
   const auto formula = flop_formulas().find(base);
   if (formula != flop_formulas().end()) info.flops = formula->second;
   info.expensive = info.flops != FlopFormula::kNone;

@@ -57,6 +57,8 @@ struct OpInfo {
   const Collective* collective = nullptr;
   bool undefined = false;  // its results are any memory, for somebody to write
   bool seeded = false;     // draws from a generator (Rule 8)
+  // It takes no generator, and draws by operators that do; on the CPU.
+  bool draws_inside = false;
   bool region = false;     // a compiled graph (regions/region.h): it may draw or not
   bool builtin = false;    // torch's own: it runs no Python
   bool expensive = false;  // matrix products, convolutions, attention: the left side

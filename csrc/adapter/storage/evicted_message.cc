@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "adapter/call/frozen_call.h"
+#include "adapter/trace/source.h"
 
 namespace coop {
 
@@ -49,6 +50,11 @@ std::string evicted_message(const Value& value, Bytes bytes) {
     }
     message += ", made by ";
     message += call->info->name;
+    if (call->origin.source != 0) {
+      const SourceLine line = source(call->origin.source);
+      message += line.backward ? " in the backward pass of " : " in ";
+      message += line.file + ":" + std::to_string(line.line);
+    }
   }
   message += ". Call coop.materialize(tensor) first, or coop.keep(tensor) to keep them in memory.";
   return message;

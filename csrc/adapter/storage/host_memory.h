@@ -20,11 +20,13 @@ class HostMemory {
   // memory; nothing was copied.
   virtual bool copy_out(const HostExtents& to, const std::byte* from, Bytes bytes,
                         double last_use) = 0;
-  // Copies them back. What runs next may use them when it returns.
-  virtual void copy_in(std::byte* to, const HostExtents& from, Bytes bytes) = 0;
+  // Copies them back. What runs next may use them when it returns, or, if they are to come later,
+  // what runs after before_use(). Of blocks that copies out still read it knows by itself.
+  virtual void copy_in(std::byte* to, const HostExtents& from, Bytes bytes, bool later) = 0;
+  virtual void before_use(const std::byte*, Bytes) {}
   // For the debug build: whether the extents begin with so many bytes of the arena.
   virtual bool is_copy(const HostExtents& extents, const std::byte* content, Bytes bytes) = 0;
-  // What runs next uses these bytes of the arena, which were free, or are moved to.
+  // What runs next writes these bytes of the arena, which copies may still use.
   virtual void before_reuse(const std::byte*, Bytes) {}
   // Operators have been started up to this clock.
   virtual void reached(double) {}

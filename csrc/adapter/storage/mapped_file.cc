@@ -51,7 +51,7 @@ class MappedFile final : public HostMemory {
     });
     return true;
   }
-  void copy_in(std::byte* to, const HostExtents& from, Bytes bytes) override {
+  void copy_in(std::byte* to, const HostExtents& from, Bytes bytes, bool) override {
     for_each_piece(from, bytes, bytes_, [&](Bytes offset, Bytes done, Bytes piece) {
       std::memcpy(to + done, base_ + offset, piece);
     });

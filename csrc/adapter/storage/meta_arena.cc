@@ -2,6 +2,8 @@
 
 #include <c10/core/Allocator.h>
 
+#include <utility>
+
 #include "adapter/engine.h"
 #include "adapter/registry.h"
 
@@ -9,13 +11,16 @@ namespace coop {
 
 namespace {
 
+// Whether what this thread makes is the program's.
+thread_local bool counts = true;
+
 class MetaAllocator final : public c10::Allocator {
  public:
   explicit MetaAllocator(c10::Allocator* previous) : previous_(previous) {}
 
   c10::DataPtr allocate(size_t bytes) override {
     Engine* engine = active_engine(c10::kMeta);
-    if (engine == nullptr || bytes == 0) return previous_->allocate(bytes);
+    if (engine == nullptr || bytes == 0 || !counts) return previous_->allocate(bytes);
     return engine->storages().allocate(static_cast<Bytes>(bytes));
   }
   void copy_data(void*, const void*, std::size_t) const override {}
@@ -51,6 +56,8 @@ void install_meta_allocator() {
   static auto* allocator = new MetaAllocator(c10::GetAllocator(c10::kMeta));
   c10::SetAllocator(c10::kMeta, allocator, /*priority=*/100);
 }
+
+bool set_meta_counts(bool on) { return std::exchange(counts, on); }
 
 void resize_meta(c10::StorageImpl& storage, Bytes bytes) {
   Engine* engine = active_engine(c10::kMeta);

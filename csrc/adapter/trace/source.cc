@@ -56,6 +56,11 @@ class Sources {
     note(at::sequence_number::peek(), 0);
   }
 
+  SourceLine line(uint16_t number) const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return lines_.at(number);
+  }
+
   std::vector<SourceLine> lines() const {
     const std::lock_guard<std::mutex> guard(mutex_);
     return lines_;
@@ -175,6 +180,8 @@ void start_sources() {
   const PythonScope python;
   Sources::get().start();
 }
+
+SourceLine source(uint16_t number) { return Sources::get().line(number); }
 
 std::vector<SourceLine> sources() { return Sources::get().lines(); }
 

@@ -20,6 +20,8 @@ struct SourceLine {
 uint16_t current_source();
 // To be called by the thread that trains, before the first operator that is to be looked up.
 void start_sources();
+// One of the lines; may be called under a lock.
+SourceLine source(uint16_t number);
 // All lines so far, by number. After start_sources(); may be called under a lock.
 std::vector<SourceLine> sources();
 

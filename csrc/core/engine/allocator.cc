@@ -102,6 +102,7 @@ void Allocator::place_lowest(Value* value) {
 
 void Allocator::place_or_evict(Value* value, Side side) {
   if (space_.place(value, side)) return;
+  host_copies_.await_all();
   // Before anything is moved.
   space_.needed().begin(space_.arena());
   quiet_steps_.on_search();

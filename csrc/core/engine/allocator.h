@@ -14,7 +14,7 @@ class Allocator {
  public:
   Allocator(Host& host, Graph& graph, Space& space, Chooser& chooser, Evictor& evictor,
             Mover& mover, Compactor& compactor, Collector& collector, QuietSteps& quiet_steps,
-            Faults& faults, Foresight& foresight, Journal& journal)
+            HostCopies& host_copies, Faults& faults, Foresight& foresight, Journal& journal)
       : host_(host),
         graph_(graph),
         space_(space),
@@ -24,6 +24,7 @@ class Allocator {
         compactor_(compactor),
         collector_(collector),
         quiet_steps_(quiet_steps),
+        host_copies_(host_copies),
         faults_(faults),
         foresight_(foresight),
         journal_(journal) {}
@@ -53,6 +54,7 @@ class Allocator {
   Compactor& compactor_;
   Collector& collector_;
   QuietSteps& quiet_steps_;
+  HostCopies& host_copies_;
   Faults& faults_;
   Foresight& foresight_;
   Journal& journal_;

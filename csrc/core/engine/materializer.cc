@@ -57,6 +57,12 @@ void Materializer::make_resident(Value* const* values, size_t num_values) {
   }
 }
 
+void Materializer::begin_to_bring_back(Value* value) {
+  if (!value->is_saved()) return make_resident(&value, 1);
+  const Restoring restoring(*this);
+  restorer_.begin_to_load(value);
+}
+
 void Materializer::bring_back(Value* const* values, size_t num_values, bool hold_inputs) {
   const size_t base = held_.size();
   try {
@@ -71,6 +77,7 @@ void Materializer::bring_back(Value* const* values, size_t num_values, bool hold
       complete = true;
       for (size_t i = 0; i < num_values; ++i) {
         if (values[i]->is_resident()) {
+          restorer_.await(values[i]);
           scores_.touch(values[i]);
           continue;
         }
@@ -180,6 +187,7 @@ Storage* Materializer::take_for_write(Value* value, const Recipe& recipe) {
   }
   Value* content = graph_.new_value(value->bytes);
   Storage* storage = graph_.new_storage(value->bytes, content);
+  restorer_.before_write(value);
   space_.hand_over(value, content);
   scores_.on_evicted(value);
   return storage;

@@ -35,6 +35,8 @@ class Materializer {
   // All of them resident at once. They are not locked afterwards, but nothing has been allocated
   // since the last of them came back.
   void make_resident(Value* const* values, size_t num_values);
+  // Ahead of who needs it: a copy begins to come back, anything else is there when it returns.
+  void begin_to_bring_back(Value* value);
 
   // For a replay: a fresh storage that holds the content of `value`, which the recipe reads, and
   // may be written: its own block if nothing else needs it, or a copy.

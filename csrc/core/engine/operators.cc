@@ -19,9 +19,9 @@ void Operators::begin(Operation& operation, Storage* const* inputs, size_t num_i
   for (size_t i = 0; i < num_inputs; ++i) locked.push_back(inputs[i]->value);
   try {
     if (foresight_.acts_before_operator()) follow_schedule(locked);
-    const bool resident = std::all_of(locked.begin(), locked.end(),
-                                      [](const Value* value) { return value->is_resident(); });
-    if (!resident) materializer_.make_resident(locked.data(), locked.size());
+    const bool ready = std::all_of(locked.begin(), locked.end(),
+                                   [](const Value* value) { return value->is_ready(); });
+    if (!ready) materializer_.make_resident(locked.data(), locked.size());
   } catch (...) {
     locked.clear();
     writes_.finish(operation.writes);
@@ -58,6 +58,9 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
       keep && recipe->in_backward && options_.protect_backward && !journal_.in_optimizer();
   Bytes made = 0;
   foresight_.ran(keep ? recipe : nullptr, operation.locked_, cost);
+  for (const Write& write : operation.writes) {
+    if (!write.makes_version()) foresight_.wrote(write.storage->value);
+  }
   auto add_output = [&](Value* value, size_t index) {
     // Small values are roots from the start: they are never evicted.
     if (keep && space_.has(value)) {
@@ -106,24 +109,46 @@ void Operators::commit(Operation& operation, Recipe* recipe, Value* const* input
     collector_.unlock(value);
   }
   end(operation);
-  foresight_.end_operator([&](Value* value) { give_up(value); });
+  foresight_.end_operator([&](Schedule::Action::Kind kind, Value* value) { act(kind, value); });
 }
 
-// What a schedule has no use for any more.
+// What a schedule has no use for any more. What it does not copy is recomputed.
 void Operators::give_up(Value* value) {
   if (value->storage == nullptr) {
     collector_.reconsider(value);
   } else if (value->can_leave() && value->locks == 0) {
     quiet_steps_.on_search();  // it would not fit without
-    evictor_.evict(value);
+    if (value->is_version() && !value->is_saved()) {
+      evictor_.give_up(value);
+    } else {
+      evictor_.evict(value);
+    }
+  }
+}
+
+void Operators::act(Schedule::Action::Kind kind, Value* value) {
+  using Kind = Schedule::Action::Kind;
+  switch (kind) {
+    case Kind::kReplay:
+      if (value->is_saved() && value->is_version()) host_copies_.forget(value);
+      materializer_.make_resident(&value, 1);
+      break;
+    case Kind::kGiveUp:
+      give_up(value);
+      break;
+    case Kind::kCopyOut:
+      if (value->can_leave() && value->locks == 0) host_copies_.begin_to_save(value);
+      break;
+    case Kind::kCopyIn:
+      materializer_.begin_to_bring_back(value);
+      break;
   }
 }
 
 void Operators::follow_schedule(const std::vector<Value*>& inputs) {
   try {
-    foresight_.begin_operator(
-        inputs, [&](Value* value) { materializer_.make_resident(&value, 1); },
-        [&](Value* value) { give_up(value); });
+    foresight_.begin_operator(inputs,
+                              [&](Schedule::Action::Kind kind, Value* value) { act(kind, value); });
   } catch (const OutOfBudget&) {
     if (faults_.has_struck()) throw;
     foresight_.give_up();

@@ -51,6 +51,7 @@ class Operators {
   void end(Operation& operation);
   void follow_schedule(const std::vector<Value*>& inputs);
   void give_up(Value* value);
+  void act(Schedule::Action::Kind kind, Value* value);
 
   const PolicyOptions& options_;
   Host& host_;

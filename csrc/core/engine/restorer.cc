@@ -33,20 +33,28 @@ bool Restorer::prepare_to_leave(Value* value) {
 }
 
 void Restorer::load(Value* wanted) {
-  if (wanted->recipe != nullptr) foresight_.expect(*wanted->recipe);
+  foresight_.expect(wanted);
   adopt(wanted, host_copies_.load(wanted), /*wanted=*/true);
   if (host_copies_.is_closed()) host_copies_.forbid(wanted);
+}
+
+void Restorer::begin_to_load(Value* wanted) {
+  foresight_.expect(wanted);
+  adopt(wanted, host_copies_.begin_to_load(wanted), /*wanted=*/true);
 }
 
 void Restorer::restore(Value* wanted) {
   if (wanted->is_saved()) return load(wanted);
   Recipe* recipe = wanted->recipe;
-  for (Edge& edge : recipe->inputs) graph_.lock(edge.value);
+  for (Edge& edge : recipe->inputs) {
+    await(edge.value);
+    graph_.lock(edge.value);
+  }
   std::vector<Storage*> made(recipe->outputs.size(), nullptr);
   auto unlock_inputs = [&] {
     for (Edge& edge : recipe->inputs) collector_.unlock(edge.value);
   };
-  foresight_.expect(*recipe);
+  foresight_.expect(wanted);
   const Origin asking = std::exchange(journal_.origin, recipe->origin);
   try {
     recipe->replay(host_, made.data());
@@ -82,7 +90,7 @@ void Restorer::adopt(Value* value, Storage* made, bool wanted) {
     scores_.on_restored(value);
     scores_.touch(value);
     scores_.refresh(value);
-    if (value->storage != nullptr) host_.restore(*value->storage);
+    if (value->storage != nullptr && !value->arriving) host_.restore(*value->storage);
   }
   collector_.reconsider(content);
 }

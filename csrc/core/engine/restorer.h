@@ -32,6 +32,12 @@ class Restorer {
   bool prepare_to_leave(Value* value);
   // Brings it back. All that its recipe reads is resident, unless it is saved.
   void restore(Value* value);
+  // It is saved: its copy begins to come back.
+  void begin_to_load(Value* value);
+  // It is resident, and is about to be used.
+  void await(Value* value) { host_copies_.await(value); }
+  // Its block is.
+  void before_write(const Value* value) { host_copies_.before_write(value); }
 
  private:
   void load(Value* wanted);

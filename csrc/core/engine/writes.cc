@@ -40,6 +40,7 @@ void Writes::prepare(std::vector<Write>& writes, std::vector<Value*>* copies) {
       if (is_filled) host_copies_.allow(value);
     }
     has_versions |= becomes_version(value);
+    host_copies_.before_write(value);
   }
   for (bool found = true; found;) {
     found = false;

@@ -29,6 +29,15 @@ void Foresight::follow(Known* known) {
   holds_ = known->schedule.outlives;
 }
 
+Value* Foresight::value_of(int32_t item) const {
+  const auto num_made =
+      static_cast<int32_t>(followed_->schedule.addresses.size() - followed_->roots.size());
+  if (item < num_made) return item < log_.num_items() ? log_.value_of(item) : nullptr;
+  const KnownRoot& root = followed_->roots[item - num_made];
+  Value* value = graph_.value(root.id);
+  return value->serial == root.serial ? value : nullptr;
+}
+
 Foresight::Known* Foresight::find_known() {
   for (const auto& known : known_) {
     if (known->marks == marks_) return known.get();
@@ -41,7 +50,8 @@ std::vector<Relocation> Foresight::end_step(bool may_move) {
   if (!enabled_) return {};
   may_move_ = may_move;
   std::vector<Relocation> moves;
-  const Cost replay_cost = journal_.stats.replay_cost - replay_cost_before_;
+  const Cost cost_so_far = journal_.stats.replay_cost + journal_.stats.host_wait;
+  const Cost cost = cost_so_far - cost_before_;
   const bool pressed = journal_.stats.num_evictions > evictions_before_;
   if (logging_ && pressed && !marks_.empty()) {
     log_.end();
@@ -58,7 +68,7 @@ std::vector<Relocation> Foresight::end_step(bool may_move) {
       }
       known = known_.emplace_back(std::make_unique<Known>()).get();
       known->marks = std::move(marks_);
-      known->online_cost = replay_cost;
+      known->online_cost = cost;
       if (num_guesses_ < kMostGuesses) {
         ++num_guesses_;
         known->is_guess = true;
@@ -67,17 +77,18 @@ std::vector<Relocation> Foresight::end_step(bool may_move) {
     } else {
       num_guesses_ -= std::exchange(known->is_guess, false);
       if (tried_ == known) {
-        judge(*known, replay_cost);
+        judge(*known, cost);
       } else if (known->schedule.empty() && known->num_made < 2) {
-        known->online_cost = std::min(known->online_cost, replay_cost);
+        known->online_cost = std::min(known->online_cost, cost);
         make(*known, /*may_stay=*/false);
       }
     }
     known->used = journal_.step;
     moves = take_made(known);
   }
+  const Known* ended = is_following() ? followed_ : nullptr;  // as foreseen
   evictions_before_ = journal_.stats.num_evictions;
-  replay_cost_before_ = journal_.stats.replay_cost;
+  cost_before_ = cost_so_far;
   // A step in which nothing is evicted needs no schedule, and is not worth noting.
   logging_ = pressed;
   marks_.clear();
@@ -89,24 +100,32 @@ std::vector<Relocation> Foresight::end_step(bool may_move) {
     if (known->schedule.empty()) continue;
     if (last == nullptr || known->used > last->used) last = known.get();
   }
-  if (last != nullptr) follow(last);
+  settled_ = false;
+  if (last == nullptr) return moves;
+  follow(last);
+  is_settling_ = !last->roots.empty() && (last != ended || is_new_);
+  is_new_ = false;
   return moves;
 }
 
 // Never worse than without (Rule 17). Costs are the operators', so a step is judged by what it did,
 // not by how busy the machine was.
-void Foresight::judge(Known& known, Cost replay_cost) {
+void Foresight::judge(Known& known, Cost cost) {
   const bool went_as_foreseen = is_following();
   journal_.stats.num_followed += went_as_foreseen;
   const Cost step_cost = log_.program().cost();
   const bool same_costs = std::abs(step_cost - known.step_cost) <= 0.01 * known.step_cost;
-  if (same_costs && replay_cost <= known.schedule.replay_cost * 1.01) {
+  // To bring roots to their places takes a while, once.
+  if (settled_) return;
+  // What was under way when the step began is not the same in the first steps.
+  const Cost slack = copy_room_.bytes > 0 ? 0.01 * step_cost : 0;
+  if (same_costs && cost <= known.schedule.cost() * 1.01 + slack) {
     if (went_as_foreseen && !known.is_improved) improve(known);
     return;
   }
   if (known.step_cost > 0) known.online_cost *= step_cost / known.step_cost;
   known.step_cost = step_cost;
-  const bool is_better = replay_cost <= known.online_cost;
+  const bool is_better = cost <= known.online_cost;
   // It is not followed while another one is made.
   if (!is_better) known.schedule = {};
   if (known.num_made < kMostMade) {
@@ -130,14 +149,23 @@ void Foresight::improve(Known& known) {
   if (making_ != nullptr) return;
   known.is_improved = true;
   may_stay_ = true;
-  begin_making(known, known.schedule.replay_cost, kMoreLooks);
+  begin_making(known, known.schedule.cost(), kMoreLooks);
+}
+
+// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved.
+Layout Foresight::layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const {
+  return find_layout(program, roots, space_, journal_.step, may_move_ && roots.empty());
 }
 
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
-  const StepProgram& program = log_.program();
-  Layout layout = find_layout(program, space_, journal_.step, may_move_);
-  ScheduleTask task{program,   std::move(layout.obstacles), space_.budget(),
-                    most_cost, known.preferences,           most_looks};
+  ScheduleTask task;
+  task.program = log_.program_with_roots(&task.roots);
+  task.obstacles = layout_of(task.program, task.roots).obstacles;
+  task.budget = space_.budget();
+  task.most_cost = most_cost;
+  task.preferences = known.preferences;
+  task.most_looks = most_looks;
+  task.copy_room = copy_room_;
   made_for_ = &known;
   num_waits_ = 0;
   making_ = std::make_unique<Making>(std::move(task), in_background_);
@@ -147,20 +175,24 @@ void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
 // as then, once it is put together.
 std::vector<Relocation> Foresight::take_made(const Known* seen) {
   if (making_ == nullptr || !making_->is_done()) return {};
+  const ScheduleTask& task = making_->task();
   Layout layout;
   bool fits = seen == made_for_;
   if (fits) {
-    layout = find_layout(making_->task().program, space_, journal_.step, may_move_);
-    fits = layout.obstacles == making_->task().obstacles;
+    layout = layout_of(task.program, task.roots);
+    fits = layout.obstacles == task.obstacles;
   }
   if (!fits && ++num_waits_ < kMostWaits) return {};
   MadeSchedule made = making_->take();
+  std::vector<KnownRoot> roots = task.roots;
   making_ = nullptr;
   Known& known = *std::exchange(made_for_, nullptr);
   if (!fits || (made.schedule.empty() && may_stay_)) return {};
   const bool is_made = !made.schedule.empty();
   journal_.stats.num_schedules += is_made;
   known.schedule = std::move(made.schedule);
+  known.roots = std::move(roots);
+  is_new_ = true;
   known.preferences = std::move(made.preferences);
   return is_made ? std::move(layout.moves) : std::vector<Relocation>();
 }
@@ -172,8 +204,8 @@ bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
   auto is_made = [&](const Value* value) {
     const int32_t item = log_.item_of(value);
     for (int32_t i = schedule.first_before[op]; i < schedule.first_before[op + 1]; ++i) {
-      if (schedule.before[i].first_result < 0) continue;
-      for (size_t r = schedule.before[i].first_result; r < schedule.end_results(i); ++r) {
+      const Schedule::Action& action = schedule.before[i];
+      for (int32_t r = action.first_result; r < action.end_result; ++r) {
         if (schedule.results[r].item == item && schedule.results[r].wanted) return true;
       }
     }
@@ -183,15 +215,16 @@ bool Foresight::brings_back(const std::vector<Value*>& inputs) const {
                      [&](const Value* value) { return value->is_resident() || is_made(value); });
 }
 
-void Foresight::expect(const Recipe& recipe) {
+void Foresight::expect(const Value* value) {
   expected_ = {};
-  if (!is_following() || action_ < 0 || acting_ != here()) return;
+  if (!is_following() || action_ == nullptr || acting_ != here()) return;
   const Schedule& schedule = followed_->schedule;
-  const Value* value = log_.value_of(schedule.before[action_].item);
-  if (value == nullptr || value->recipe != &recipe) return;
+  const Value* wanted = value_of(action_->item);
+  if (wanted == nullptr || (wanted != value && wanted->recipe == nullptr)) return;
+  if (wanted->recipe != value->recipe) return;
   expected_.place = here();
-  expected_.begin = expected_.next = schedule.before[action_].first_result;
-  expected_.end = static_cast<int32_t>(schedule.end_results(action_));
+  expected_.begin = expected_.next = action_->first_result;
+  expected_.end = action_->end_result;
   for (int32_t r = expected_.begin; r < expected_.end; ++r) {
     const Schedule::Result& result = schedule.results[r];
     if (result.wanted) holds_[result.item] = result.outlives;
@@ -234,7 +267,7 @@ Foresight::Places Foresight::next_places_of_replay(Bytes bytes) {
   if (!is_expecting()) return {};
   for (int32_t r = expected_.next; r < expected_.end; ++r) {
     const Schedule::Result& result = followed_->schedule.results[r];
-    if (log_.program().items[result.item].bytes != bytes) continue;
+    if (result.bytes != bytes) continue;
     expected_.next = r + 1;
     return {result.address};
   }

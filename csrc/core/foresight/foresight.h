@@ -5,6 +5,7 @@
 // wrong, no bits.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -30,9 +31,11 @@ class Foresight {
   Foresight(const Config& config, Graph& graph, const Space& space, Journal& journal)
       : enabled_(config.policy.foresight),
         in_background_(config.in_background),
+        copy_room_{config.host_bytes, config.link},
         space_(space),
+        graph_(graph),
         journal_(journal),
-        log_(graph, space, journal) {}
+        log_(graph, space, journal, config.policy.foresight && config.host_bytes > 0) {}
   Foresight(const Foresight&) = delete;
   Foresight& operator=(const Foresight&) = delete;
 
@@ -67,41 +70,45 @@ class Foresight {
   void made(Value* value, const Recipe* recipe) {
     if (logging_) log_.made(value, recipe);
   }
+  void wrote(const Value* value) {
+    if (logging_) log_.wrote(value);
+  }
   void aborted() {
     if (logging_) log_.take_back();
   }
   // Whether the schedule does anything before the operator that is about to run.
   bool acts_before_operator() const {
     if (!is_following()) return false;
+    if (is_settling_) return true;
     const std::vector<int32_t>& first = followed_->schedule.first_before;
     const size_t op = log_.position();
     return op + 1 < first.size() && first[op] < first[op + 1];
   }
-  // Calls replay(value) and release(value) for what it does, in order; nothing if the operator's
-  // inputs are not those that are foreseen.
-  template <typename F, typename G>
-  void begin_operator(const std::vector<Value*>& inputs, F&& replay, G&& release) {
-    if (!brings_back(inputs)) return;
+  // Calls act(kind, value) for what it does, in order; nothing if the operator's inputs are not
+  // those that are foreseen.
+  template <typename F>
+  void begin_operator(const std::vector<Value*>& inputs, F&& act) {
     const Place place = here();
+    if (std::exchange(is_settling_, false)) settle(act);
+    if (here() != place || !brings_back(inputs)) return;
     const Schedule& schedule = followed_->schedule;
     for (int32_t i = schedule.first_before[place.op]; i < schedule.first_before[place.op + 1];
          ++i) {
       const Schedule::Action& action = schedule.before[i];
-      Value* value = log_.value_of(action.item);
-      if (action.first_result < 0) {
-        holds_[action.item] = false;
-        if (value != nullptr && value->is_resident()) release(value);
-      } else if (value != nullptr && !value->is_resident()) {
-        const Replaying replaying(*this, i);
-        replay(value);
+      if (action.brings_back()) {
+        Value* value = value_of(action.item);
+        const Replaying replaying(*this, action);
+        if (value != nullptr && !value->is_resident()) act(action.kind, value);
+      } else {
+        let_go(action, act);
       }
       // It did not fit, or another thread has gone on meanwhile.
       if (here() != place) return;
     }
   }
-  // Calls release(value) for what the schedule gives up now, or does not want any more.
+  // Calls act(kind, value) for what the schedule does now, or does not want any more.
   template <typename F>
-  void end_operator(F&& release) {
+  void end_operator(F&& act) {
     if (!logging_) return;
     const bool followed = is_following();
     compare(log_.end_operator());
@@ -109,13 +116,10 @@ class Foresight {
       const Schedule& schedule = followed_->schedule;
       const int32_t op = log_.position() - 1;
       for (int32_t i = schedule.first_after[op]; i < schedule.first_after[op + 1]; ++i) {
-        const int32_t item = schedule.after[i];
-        holds_[item] = false;
-        Value* value = log_.value_of(item);
-        if (value != nullptr && value->is_resident()) release(value);
+        let_go(schedule.after[i], act);
       }
     } else if (followed) {
-      for_each_dead(release);
+      for_each_dead([&](Value* value) { act(Schedule::Action::Kind::kGiveUp, value); });
     }
   }
   // The step is over, and the next one has begun. What is dead by now is released first. Returns
@@ -138,8 +142,8 @@ class Foresight {
     const int32_t item = log_.item_of(value);
     return item >= 0 && item < static_cast<int32_t>(holds_.size()) && holds_[item];
   }
-  // The recipe is about to be replayed.
-  void expect(const Recipe& recipe);
+  // It is about to be brought back.
+  void expect(const Value* value);
   // Whether what a replay has made besides is worth its bytes.
   bool takes(const Value* value) const;
   // A replay is about to write the value in place, which nobody can see. Whether it is read again
@@ -157,9 +161,10 @@ class Foresight {
   // A step that was seen, by the marks of its operators.
   struct Known {
     std::vector<uint64_t> marks;
-    Schedule schedule;        // empty: the policy decides
+    Schedule schedule;  // empty: the policy decides
+    std::vector<KnownRoot> roots;
     Preferences preferences;  // by which it was found
-    Cost online_cost = 0;     // what the policy recomputed
+    Cost online_cost = 0;     // what the policy recomputed, and waited for copies
     Cost step_cost = 0;       // of all operators, when the schedule was made
     int num_made = 0;
     bool is_guess = false;     // scheduled when it was seen once, and not met again yet
@@ -178,12 +183,12 @@ class Foresight {
   // One action of the schedule, while it is done.
   class Replaying {
    public:
-    Replaying(Foresight& owner, int32_t action) : owner_(owner) {
-      owner_.action_ = action;
+    Replaying(Foresight& owner, const Schedule::Action& action) : owner_(owner) {
+      owner_.action_ = &action;
       owner_.acting_ = owner_.here();
     }
     ~Replaying() {
-      owner_.action_ = -1;
+      owner_.action_ = nullptr;
       owner_.expected_ = {};
     }
     Replaying(const Replaying&) = delete;
@@ -209,18 +214,52 @@ class Foresight {
   // Most steps repeat: a new one gets its schedule at once, unless so many did not come again.
   static constexpr int kMostGuesses = 1;
 
+  // Null when it is gone.
+  Value* value_of(int32_t item) const;
   Place here() const { return {followed_, journal_.step, log_.position()}; }
   bool is_expecting() const {
     return is_following() && expected_.begin != expected_.end && expected_.place == here();
+  }
+  // What is given up, or begins to leave.
+  template <typename F>
+  void let_go(const Schedule::Action& action, F&& act) {
+    if (action.kind == Schedule::Action::Kind::kGiveUp) holds_[action.item] = false;
+    Value* value = value_of(action.item);
+    if (value != nullptr && value->is_resident()) act(action.kind, value);
+  }
+  // Brings the roots to where the schedule has them when a step begins: first all that lie
+  // elsewhere leave.
+  template <typename F>
+  void settle(F&& act) {
+    using Kind = Schedule::Action::Kind;
+    const Place place = here();
+    const Schedule& schedule = followed_->schedule;
+    settled_ = true;
+    for (const Kind kind : {Kind::kGiveUp, Kind::kCopyIn}) {
+      for (const Schedule::Action& action : schedule.roots) {
+        Value* value = value_of(action.item);
+        const Bytes address = schedule.results[action.first_result].address;
+        if (value == nullptr || value->offset == address) continue;
+        const bool comes = kind == Kind::kCopyIn && address >= 0 && !value->is_resident();
+        if (kind == Kind::kGiveUp ? !value->is_resident() : !comes) continue;
+        const Replaying replaying(*this, action);
+        act(kind, value);
+        if (here() != place) return;
+        if (comes ? value->offset == address : !value->is_resident()) continue;
+        give_up();
+        return;
+      }
+    }
   }
   void compare(uint64_t mark);
   void follow(Known* known);
   bool brings_back(const std::vector<Value*>& inputs) const;
   std::vector<Relocation> end_step(bool may_move);
-  void judge(Known& known, Cost replay_cost);
+  void judge(Known& known, Cost cost);
   void make(Known& known, bool may_stay);
   void improve(Known& known);
   void begin_making(Known& known, Cost most_cost, int64_t most_looks);
+  Layout layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const;
   std::vector<Relocation> take_made(const Known* seen);
   Known* find_known();
   template <typename F>
@@ -233,7 +272,9 @@ class Foresight {
 
   const bool enabled_;
   const bool in_background_;
+  const CopyRoom copy_room_;
   const Space& space_;
+  Graph& graph_;
   Journal& journal_;
   StepLog log_;
   bool logging_ = false;
@@ -246,13 +287,16 @@ class Foresight {
   bool may_move_ = false;  // what the optimizer has written, now
   int num_waits_ = 0;      // steps after which it was not taken yet
   Known* followed_ = nullptr;
-  Known* tried_ = nullptr;   // what this step began to follow last
-  std::vector<bool> holds_;  // by item: it stays though it is dead
-  int32_t action_ = -1;      // that is being done
-  Place acting_{};           // there
+  Known* tried_ = nullptr;                    // what this step began to follow last
+  bool is_settling_ = false;                  // roots may not be where the schedule has them
+  bool is_new_ = false;                       // a schedule was taken that was not followed yet
+  bool settled_ = false;                      // in this step: what that takes is not the schedule's
+  std::vector<bool> holds_;                   // by item: it stays though it is dead
+  const Schedule::Action* action_ = nullptr;  // that is being done
+  Place acting_{};                            // there
   Expected expected_;
   int64_t evictions_before_ = 0;  // this step
-  Cost replay_cost_before_ = 0;
+  Cost cost_before_ = 0;
 };
 
 }  // namespace coop

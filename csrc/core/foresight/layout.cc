@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 namespace coop {
@@ -188,11 +189,14 @@ class Arranger {
 
 }  // namespace
 
-Layout find_layout(const StepProgram& program, const Space& space, int64_t step, bool may_move) {
+Layout find_layout(const StepProgram& program, const std::vector<KnownRoot>& roots,
+                   const Space& space, int64_t step, bool may_move) {
   std::vector<StepProgram::Death> deaths = program.older_deaths;
   std::vector<Held> held;
+  std::unordered_set<int64_t> serials;
+  for (const KnownRoot& root : roots) serials.insert(root.serial);
   space.for_each_block([&](const Block& block) {
-    if (block.is_free()) return;
+    if (block.is_free() || serials.contains(block.value->serial)) return;
     StepProgram::Death death{StepProgram::kNever, StepProgram::kNever, 0};
     if (block.value->step + 1 == step) death = take_death(deaths, block.bytes);
     held.push_back({{block.offset, block.offset + block.bytes, death},

@@ -15,6 +15,7 @@
 
 #include <vector>
 
+#include "core/foresight/step_log.h"
 #include "core/foresight/step_program.h"
 #include "core/space/space.h"
 #include "core/types.h"
@@ -54,6 +55,8 @@ StepProgram::Death take_death(std::vector<StepProgram::Death>& deaths, Bytes byt
 
 // At the end of the step that the program is of. `may_move`: gradients, and
 // roots that the optimizer has written.
-Layout find_layout(const StepProgram& program, const Space& space, int64_t step, bool may_move);
+// The roots are left out.
+Layout find_layout(const StepProgram& program, const std::vector<KnownRoot>& roots,
+                   const Space& space, int64_t step, bool may_move);
 
 }  // namespace coop

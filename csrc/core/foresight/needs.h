@@ -9,12 +9,22 @@
 namespace coop {
 
 // A time (an operator) at which an item has to be there. Kept: it has been there since the need
-// before. Else it is made, or made again, for this one.
+// before. Else it is made, or made again, for this one; or it was copied, and its copy brings it
+// back.
 struct Need {
   int32_t time;
   bool kept;
   bool passing = false;  // only for what is made from it then: it is gone while the operator runs
   bool derived = false;  // not of the program: for what is recomputed then
+  bool copied = false;
+  // Of what is copied: the operators, first and last, in which it is not there, whoever has to wait
+  // for that; and from which moment to which it is probably gone (see Scheduler).
+  int32_t away_begin = 0;
+  int32_t away_end = 0;
+  int32_t gone_begin = 0;
+  int32_t gone_end = 0;
+
+  bool is_replayed() const { return !kept && !copied; }
 };
 
 // Of one item, in order.

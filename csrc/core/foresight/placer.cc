@@ -50,9 +50,9 @@ struct Placed {
 
 class Placer {
  public:
-  Placer(const StepProgram& program, const Timeline& timeline,
+  Placer(const StepProgram& program, const Timeline& timeline, const std::vector<KnownRoot>& roots,
          const std::vector<Obstacle>& obstacles, Bytes arena_end)
-      : program_(program), timeline_(timeline), arena_end_(arena_end) {
+      : program_(program), timeline_(timeline), roots_(roots), arena_end_(arena_end) {
     for (const Obstacle& obstacle : obstacles) {
       Rectangle& taken = fixed_.emplace_back();
       taken.bytes = obstacle.end - obstacle.begin;
@@ -72,6 +72,8 @@ class Placer {
 
  private:
   void add_stays();
+  void add_root_stays(int32_t item);
+  void add_root_actions(Schedule& schedule) const;
   void add_replays();
   void add(const Rectangle& rectangle);
   void find_room(Rectangle& next);
@@ -82,6 +84,7 @@ class Placer {
 
   const StepProgram& program_;
   const Timeline& timeline_;
+  const std::vector<KnownRoot>& roots_;
   const Bytes arena_end_;
   int64_t num_looks_ = 0;
   std::vector<Rectangle> fixed_;
@@ -102,7 +105,7 @@ void Placer::add_stays() {
   for (size_t s = 0; s < stays.size(); ++s) {
     const Timeline::Stay& stay = stays[s];
     const StepProgram::Item& item = program_.items[stay.item];
-    if (item.bytes == 0 || stay.begin >= stay.end) continue;
+    if (item.bytes == 0 || stay.begin >= stay.end || program_.is_root(stay.item)) continue;
     if (stay.takes >= 0 && of_stay_[stay.takes] >= 0) {
       of_stay_[s] = of_stay_[stay.takes];
       Rectangle& whole = rectangles_[of_stay_[s]];
@@ -113,8 +116,9 @@ void Placer::add_stays() {
       next.bytes = item.bytes;
       next.begin = stay.begin;
       next.end = stay.end;
-      next.number = stay.item;
-      if (!stay.replayed &&
+      // A copy in is allocated before all that the operator makes.
+      next.number = stay.copied ? -1 : stay.item;
+      if (!stay.replayed && !stay.copied &&
           stay.end == timeline_.run_moment(std::min(item.end, program_.size() - 1)) + 1)
         next.freed = item.freed;
       of_stay_[s] = static_cast<int32_t>(rectangles_.size());
@@ -134,6 +138,51 @@ void Placer::add_stays() {
     other.begin = 0;
     other_[stay.item] = static_cast<int32_t>(rectangles_.size());
     rectangles_.push_back(other);
+  }
+  for (int32_t item = program_.num_made(); item < program_.num_items(); ++item) {
+    add_root_stays(item);
+  }
+}
+
+// What goes over the end of the step is one stay, at one place.
+void Placer::add_root_stays(int32_t item) {
+  const int32_t first = timeline_.first_stay(item);
+  const int32_t last = timeline_.end_stays(item) - 1;
+  const int32_t moments = timeline_.num_moments();
+  const bool is_home = !timeline_.stays()[first].copied;
+  const Bytes address = roots_[item - program_.num_made()].address;
+  Rectangle next;
+  next.bytes = program_.items[item].bytes;
+  if (is_home && first == last && address != Arena::kNowhere) {
+    next.end = moments;
+    next.address = address;
+    fixed_.push_back(next);
+    return;
+  }
+  for (int32_t s = is_home && first < last ? first + 1 : first; s <= last; ++s) {
+    const Timeline::Stay& stay = timeline_.stays()[s];
+    next.begin = stay.begin < 0 ? moments + stay.begin : stay.begin;
+    next.end = stay.begin < 0 ? moments : std::min(stay.end, moments);
+    next.again = stay.begin < 0 ? stay.end : std::max(stay.end - moments, 0);
+    if (is_home && s == last && first < last) {
+      next.again = timeline_.stays()[first].end;
+      of_stay_[first] = static_cast<int32_t>(rectangles_.size());
+    }
+    of_stay_[s] = static_cast<int32_t>(rectangles_.size());
+    rectangles_.push_back(next);
+  }
+}
+
+void Placer::add_root_actions(Schedule& schedule) const {
+  for (int32_t item = program_.num_made(); item < program_.num_items(); ++item) {
+    const int32_t first = timeline_.first_stay(item);
+    if (of_stay_[first] < 0) continue;  // it stays where it is
+    const Timeline::Stay& stay = timeline_.stays()[first];
+    const bool is_there = !stay.copied || stay.begin < 0;
+    const auto result = static_cast<int32_t>(schedule.results.size());
+    schedule.results.push_back({item, is_there ? address_of(of_stay_[first]) : -1,
+                                /*wanted=*/true, /*outlives=*/false, program_.items[item].bytes});
+    schedule.roots.push_back({Schedule::Action::Kind::kCopyIn, item, result, result + 1});
   }
 }
 
@@ -248,26 +297,48 @@ Schedule Placer::schedule() const {
   schedule.addresses.assign(program_.items.size(), -1);
   schedule.other_addresses.assign(program_.items.size(), -1);
   schedule.outlives.assign(program_.items.size(), false);
-  std::vector<std::vector<int32_t>> released(timeline_.num_moments());
+  using Kind = Schedule::Action::Kind;
+  // By the moment after which they come.
+  std::vector<std::vector<Schedule::Action>> after(timeline_.num_moments());
+  // By the moment before which they come: stays.
+  std::vector<std::vector<int32_t>> copied_in(timeline_.num_moments());
+  for (size_t t = 0; t < timeline_.trips().size(); ++t) {
+    const Trip& trip = timeline_.trips()[t];
+    const auto& [before, next] = timeline_.between(t);
+    if (trip.is_out) after[trip.out - 1].push_back({Kind::kCopyOut, stays[before].item});
+    copied_in[trip.begins % timeline_.num_moments()].push_back(next);
+  }
   for (size_t s = 0; s < stays.size(); ++s) {
     const Timeline::Stay& stay = stays[s];
     if (stay.begin >= stay.end) continue;
-    if (stay.released) released[stay.end - 1].push_back(stay.item);
-    if (stay.replayed) continue;
+    if (stay.released) {
+      after[(stay.end - 1) % timeline_.num_moments()].push_back({Kind::kGiveUp, stay.item});
+    }
+    if (stay.replayed || stay.copied || program_.is_root(stay.item)) continue;
     schedule.addresses[stay.item] = address_of(of_stay_[s]);
     schedule.other_addresses[stay.item] = address_of(other_[stay.item]);
     schedule.outlives[stay.item] = stay.outlives;
   }
+  auto begin_copies_in = [&](int32_t moment) {
+    for (const int32_t s : copied_in[moment]) {
+      const auto result = static_cast<int32_t>(schedule.results.size());
+      schedule.results.push_back({stays[s].item, address_of(of_stay_[s]), /*wanted=*/true,
+                                  stays[s].outlives, program_.items[stays[s].item].bytes});
+      schedule.before.push_back({Kind::kCopyIn, stays[s].item, result, result + 1});
+    }
+  };
   size_t r = 0;
   for (int32_t op = 0; op < size; ++op) {
     schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
     for (; r < replays.size() && replays[r].time == op; ++r) {
-      if (!replays[r].live) continue;
       const int32_t moment = timeline_.moment_of(r);
-      Schedule::Action action{-1, static_cast<int32_t>(schedule.results.size())};
+      begin_copies_in(moment);
+      if (!replays[r].live) continue;
+      Schedule::Action action{Kind::kReplay, -1, static_cast<int32_t>(schedule.results.size())};
       for (int32_t i = first_result_[r]; i < first_result_[r + 1]; ++i) {
         const auto& [item, rectangle] = results_[i];
-        Schedule::Result result{item, address_of(rectangle), false, false};
+        Schedule::Result result{item, address_of(rectangle), false, false,
+                                program_.items[item].bytes};
         for (int32_t s = timeline_.first_stay(item); s < timeline_.end_stays(item); ++s) {
           if (stays[s].begin != moment || !stays[s].replayed || stays[s].end <= moment) continue;
           result.wanted = true;
@@ -276,24 +347,31 @@ Schedule Placer::schedule() const {
         }
         schedule.results.push_back(result);
       }
+      action.end_result = static_cast<int32_t>(schedule.results.size());
       schedule.before.push_back(action);
-      for (const int32_t item : released[moment]) schedule.before.push_back({item, -1});
+      for (const Schedule::Action& next : after[moment]) schedule.before.push_back(next);
     }
+    begin_copies_in(timeline_.run_moment(op));
     schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
-    for (const int32_t item : released[timeline_.run_moment(op)]) schedule.after.push_back(item);
+    for (const Schedule::Action& next : after[timeline_.run_moment(op)]) {
+      schedule.after.push_back(next);
+    }
   }
   schedule.first_before.push_back(static_cast<int32_t>(schedule.before.size()));
   schedule.first_after.push_back(static_cast<int32_t>(schedule.after.size()));
+  add_root_actions(schedule);
   schedule.replay_cost = timeline_.replay_cost();
+  schedule.waited = timeline_.waited();
   return schedule;
 }
 
 }  // namespace
 
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<KnownRoot>& roots,
                               const std::vector<Obstacle>& obstacles, Bytes arena_end,
                               std::vector<Unplaced>* unplaced, int64_t* num_looks) {
-  Placer placer(program, timeline, obstacles, arena_end);
+  Placer placer(program, timeline, roots, obstacles, arena_end);
   *unplaced = placer.place();
   *num_looks += placer.num_looks();
   if (!unplaced->empty()) return std::nullopt;

@@ -8,6 +8,7 @@
 
 #include "core/foresight/layout.h"
 #include "core/foresight/schedule.h"
+#include "core/foresight/step_log.h"
 #include "core/foresight/timeline.h"
 #include "core/types.h"
 
@@ -20,9 +21,10 @@ struct Unplaced {
   int32_t end;
 };
 
-// The schedule that follows a timeline, or what of it does not fit. `num_looks` grows by what was
-// looked at.
+// The schedule that follows a timeline, or what of it does not fit. Roots that never leave lie
+// where they are. `num_looks` grows by what was looked at.
 std::optional<Schedule> place(const StepProgram& program, const Timeline& timeline,
+                              const std::vector<KnownRoot>& roots,
                               const std::vector<Obstacle>& obstacles, Bytes arena_end,
                               std::vector<Unplaced>* unplaced, int64_t* num_looks);
 

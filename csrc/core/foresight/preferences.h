@@ -13,6 +13,7 @@ struct Preferences {
   double near = 0.005;          // what is recomputed stays for needs so near: a share of the step
   int32_t first_operator = -1;  // what does not fit there is given up first; -1: at the peak
   double room = 1;              // of the budget
+  double link = 0;              // what the link's time costs, as a share of operators' time
 };
 
 }  // namespace coop

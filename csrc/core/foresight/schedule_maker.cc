@@ -32,6 +32,9 @@ constexpr int kInVain = 30;
 // How often what found no place is made to fit by giving up more there.
 constexpr int kMostRepairs = 3;
 
+// What the link's time may be worth: so many times what is expected.
+constexpr double kLinkPrices[] = {1, 0.5, 2, 0.2, 5, 0.05};
+
 // What a timeline takes, for each of its moments, as looks.
 constexpr int64_t kLooksAMoment = 40;
 
@@ -70,13 +73,16 @@ Bytes unused_bytes(const ScheduleTask& task) {
 
 class Search {
  public:
-  Search(const ScheduleTask& task, const std::atomic<bool>& stop)
+  // From the best that there is. With copies, or without.
+  Search(const ScheduleTask& task, MadeSchedule best, const CopyRoom& copy_room,
+         const std::atomic<bool>& stop)
       : task_(task),
         program_(task.program),
         stop_(stop),
         room_(task.budget - unused_bytes(task)),
-        least_(task.most_cost) {
-    best_.preferences = task.preferences;
+        copy_room_(copy_room),
+        best_(std::move(best)),
+        least_(best_.schedule.empty() ? task.most_cost : best_.schedule.cost()) {
     best_.preferences.weights.resize(program_.items.size(), 1);
     find_classes();
   }
@@ -84,7 +90,9 @@ class Search {
   MadeSchedule run() {
     Preferences next = best_.preferences;
     const Preferences first = {std::vector<double>(program_.items.size(), 1)};
-    for (int round = 0; round < kMostRounds && try_out(next) != Outcome::kBetter; ++round) {
+    const bool is_found = has_copies() && try_link_prices(next);
+    for (int round = 0; !is_found && round < kMostRounds && try_out(next) != Outcome::kBetter;
+         ++round) {
       next.near = round % 2 == 0 ? kVeryNear : best_.preferences.near;
       next.first_operator = round % 4 < 2 ? hardest_operator() : best_.preferences.first_operator;
       if (round % 4 == 3) next.room -= kReserve;
@@ -114,10 +122,12 @@ class Search {
  private:
   enum class Outcome { kBetter, kWorse, kUnplaced };
 
+  bool has_copies() const { return copy_room_.bytes > 0; }
   bool is_over() const {
     return num_looks_ > task_.most_looks || stop_.load(std::memory_order_relaxed);
   }
   void find_classes();
+  bool try_link_prices(Preferences preferences);
   int32_t hardest_operator() const;
   Preferences vary(Preferences preferences);
   Outcome try_out(const Preferences& preferences);
@@ -129,15 +139,16 @@ class Search {
   const StepProgram& program_;
   const std::atomic<bool>& stop_;
   const Bytes room_;  // for values
+  const CopyRoom copy_room_;
   MadeSchedule best_;
-  Cost least_;  // what the best recomputes
+  Cost least_;  // what the best takes besides the step
   int64_t num_looks_ = 0;
   Random random_;
   // Layers repeat: what is of the same size and made at the same cost is treated alike.
   std::vector<int32_t> class_of_;  // by item
   int32_t num_classes_ = 0;
   std::vector<Bytes> reserved_;  // by operator
-  std::set<Cost> tried_;         // what those recompute that were looked at
+  std::set<Cost> tried_;         // what those take that were looked at
 };
 
 void Search::find_classes() {
@@ -148,6 +159,22 @@ void Search::find_classes() {
     class_of_.push_back(classes.emplace(std::make_pair(item.bytes, cost), next).first->second);
   }
   num_classes_ = static_cast<int32_t>(classes.size());
+}
+
+// The link's time is worth what it saves elsewhere. About what a byte costs now: all that does not
+// fit is given up once. Whether anything was better.
+bool Search::try_link_prices(Preferences preferences) {
+  const Link link(copy_room_.link, /*is_on=*/true);
+  const Bytes excess = Timeline(program_, Scheduler(program_, preferences).needs()).peak() - room_;
+  if (excess <= 0 || least_ <= 0) return false;
+  bool is_better = false;
+  const double price = least_ / (link.out_cost(excess) + link.in_cost(excess));
+  for (const double factor : kLinkPrices) {
+    preferences.link = price * factor;
+    is_better |= try_out(preferences) == Outcome::kBetter;
+    if (is_over()) break;
+  }
+  return is_better;
 }
 
 // That needs the most, whatever else is given up.
@@ -169,7 +196,7 @@ int32_t Search::hardest_operator() const {
 
 Preferences Search::vary(Preferences preferences) {
   std::vector<double> factors(num_classes_, 1);
-  switch (random_.below(5)) {
+  switch (random_.below(has_copies() ? 6 : 5)) {
     case 0:
       for (double& factor : factors) factor = std::exp(0.3 * random_.normal());
       break;
@@ -189,6 +216,9 @@ Preferences Search::vary(Preferences preferences) {
     case 4:
       preferences.room = 1 - 0.15 * random_.share() * random_.share();
       break;
+    case 5:
+      preferences.link *= std::exp(random_.normal());
+      break;
   }
   for (size_t i = 0; i < class_of_.size(); ++i) preferences.weights[i] *= factors[class_of_[i]];
   return preferences;
@@ -196,13 +226,13 @@ Preferences Search::vary(Preferences preferences) {
 
 // From where it stands; nothing if it does not fit.
 std::optional<Timeline> Search::fit(Scheduler& scheduler, Bytes room) {
-  Timeline timeline(program_, scheduler.needs(), reserved_);
+  Timeline timeline(program_, scheduler.needs(), reserved_, copy_room_.link);
   for (int updates = 0; timeline.peak() > room; ++updates) {
     scheduler.update(timeline);
-    if (updates == kMostUpdates || timeline.replay_cost() > kHopeless * least_) return std::nullopt;
+    if (updates == kMostUpdates || timeline.cost() > kHopeless * least_) return std::nullopt;
     if (stop_.load(std::memory_order_relaxed) || !scheduler.fit(room)) return std::nullopt;
     num_looks_ += kLooksAMoment * timeline.num_moments();
-    timeline = Timeline(program_, scheduler.needs(), reserved_);
+    timeline = Timeline(program_, scheduler.needs(), reserved_, copy_room_.link);
   }
   num_looks_ += kLooksAMoment * timeline.num_moments();
   return timeline;
@@ -215,9 +245,11 @@ std::optional<Timeline> Search::fit_well(Scheduler& scheduler, Bytes room) {
   if (!best) return best;
   scheduler.update(*best);
   for (int cycle = 0; cycle < kMostCycles; ++cycle) {
-    if (!scheduler.keep_what_fits(Timeline(program_, scheduler.needs(), reserved_), room)) break;
+    if (!scheduler.keep_what_fits(Timeline(program_, scheduler.needs(), reserved_, copy_room_.link),
+                                  room))
+      break;
     std::optional<Timeline> next = fit(scheduler, room);
-    if (!next || next->replay_cost() >= best->replay_cost()) break;
+    if (!next || next->cost() >= best->cost()) break;
     best = std::move(next);
     scheduler.update(*best);
   }
@@ -243,24 +275,24 @@ void Search::reserve(const Timeline& timeline, const std::vector<Unplaced>& unpl
 Search::Outcome Search::try_out(const Preferences& preferences) {
   reserved_.clear();
   const auto room = static_cast<Bytes>(static_cast<double>(room_) * preferences.room);
-  Scheduler scheduler(program_, preferences);
+  Scheduler scheduler(program_, preferences, copy_room_);
   std::optional<Timeline> timeline = fit_well(scheduler, room);
   num_looks_ += scheduler.num_looks();
   // Many preferences mean the same.
-  if (!timeline || !tried_.insert(timeline->replay_cost()).second) return Outcome::kWorse;
+  if (!timeline || !tried_.insert(timeline->cost()).second) return Outcome::kWorse;
   for (int repairs = 0; timeline && timeline->is_whole(); ++repairs) {
-    if (timeline->replay_cost() >= least_) break;
+    if (timeline->cost() >= least_) break;
     std::vector<Unplaced> unplaced;
-    std::optional<Schedule> schedule =
-        place(program_, *timeline, task_.obstacles, task_.budget, &unplaced, &num_looks_);
+    std::optional<Schedule> schedule = place(program_, *timeline, task_.roots, task_.obstacles,
+                                             task_.budget, &unplaced, &num_looks_);
     if (schedule) {
-      least_ = timeline->replay_cost();
+      least_ = timeline->cost();
       best_ = {std::move(*schedule), preferences};
       return Outcome::kBetter;
     }
     if (repairs == kMostRepairs || stop_.load(std::memory_order_relaxed)) return Outcome::kUnplaced;
     reserve(*timeline, unplaced);
-    timeline = fit(scheduler, room);
+    timeline = fit_well(scheduler, room);
   }
   return reserved_.empty() ? Outcome::kWorse : Outcome::kUnplaced;
 }
@@ -269,7 +301,9 @@ Search::Outcome Search::try_out(const Preferences& preferences) {
 
 MadeSchedule make_schedule(const ScheduleTask& task, const std::atomic<bool>& stop) {
   if (task.program.items.empty()) return {};  // nothing was made that could be given up
-  return Search(task, stop).run();
+  MadeSchedule best = Search(task, {{}, task.preferences}, {}, stop).run();
+  if (task.copy_room.bytes == 0) return best;
+  return Search(task, std::move(best), task.copy_room, stop).run();
 }
 
 }  // namespace coop

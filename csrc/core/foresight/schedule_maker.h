@@ -9,17 +9,20 @@
 #include "core/foresight/placer.h"
 #include "core/foresight/preferences.h"
 #include "core/foresight/schedule.h"
+#include "core/foresight/scheduler.h"
 #include "core/foresight/step_program.h"
 
 namespace coop {
 
 struct ScheduleTask {
   StepProgram program;
+  std::vector<KnownRoot> roots;  // of the program
   std::vector<Obstacle> obstacles;
   Bytes budget = 0;
-  Cost most_cost = 0;       // a schedule that recomputes as much is of no use
+  Cost most_cost = 0;       // a schedule that takes as much besides the step is of no use
   Preferences preferences;  // by which one was found before
   int64_t most_looks = 0;   // about how long it may go on: what it looks at
+  CopyRoom copy_room = {};
 };
 
 struct MadeSchedule {

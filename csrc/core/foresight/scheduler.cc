@@ -22,15 +22,19 @@ int32_t first_spared(const Need& need) { return need.kept ? running(need.time) :
 
 }  // namespace
 
-Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences)
+Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences,
+                     const CopyRoom& copy_room)
     : program_(program),
       preferences_(preferences),
+      copy_room_(copy_room),
+      link_(copy_room.link, copy_room.bytes > 0),
       near_(static_cast<int32_t>(std::ceil(preferences.near * program.size()))),
       most_peaks_(1 + program.num_items() / kItemsAPeak),
       profile_(2 * program.size()),
       needs_(program.items.size()),
       passing_(program.size(), 0),
-      op_mark_(program.size(), 0) {
+      op_mark_(program.size(), 0),
+      root_writes_(program.num_roots) {
   const int32_t size = program.size();
   profile_.add(0, 2 * size, program.base);
   for (const StepProgram::Death& death : program.older_deaths) {
@@ -45,9 +49,17 @@ Scheduler::Scheduler(const StepProgram& program, const Preferences& preferences)
       }
     });
   }
+  for (const StepProgram::RootWrite& write : program.root_writes) {
+    root_writes_[write.item - program.num_made()].push_back(write.op);
+  }
   for (size_t i = 0; i < program.items.size(); ++i) {
     const StepProgram::Item& item = program.items[i];
     Needs& needs = needs_[i];
+    if (program.is_root(static_cast<int32_t>(i))) {
+      if (needs.empty()) needs.push_back({0, true});
+      profile_.add(0, 2 * size, item.bytes);
+      continue;
+    }
     if (item.maker < 0) {
       needs.clear();
       profile_.add(running(item.born), end_of(item), item.bytes);
@@ -81,6 +93,7 @@ void Scheduler::update(const Timeline& timeline) {
     const Need& need = needs[need_before(needs, stay.time)];
     if (need.passing) passing_[stay.time] += program_.items[stay.item].bytes;
   }
+  if (has_copies()) update_link(timeline);
 }
 
 bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
@@ -93,24 +106,41 @@ bool Scheduler::keep_what_fits(const Timeline& timeline, Bytes room) {
     const int32_t maker = program_.items[stay.item].maker;
     candidates.emplace_back(-program_.operators[maker].cost, static_cast<int32_t>(s));
   }
+  std::vector<int32_t> before_copied(has_copies() ? stays.size() : 0);
+  for (size_t t = 0; t < timeline.trips().size(); ++t) {
+    const Trip& trip = timeline.trips()[t];
+    const auto& [before, after] = timeline.between(t);
+    const Cost link = link_.in_cost(trip.bytes) + (trip.is_out ? link_.out_cost(trip.bytes) : 0);
+    candidates.emplace_back(-trip.waited - preferences_.link * link, after);
+    before_copied[after] = before;
+  }
   std::sort(candidates.begin(), candidates.end());
   bool changed = false;
   for (const auto& [price, s] : candidates) {
     const Timeline::Stay& stay = stays[s];
-    const Timeline::Stay& before = stays[s - 1];
+    const Timeline::Stay& before = stays[stay.copied ? before_copied[s] : s - 1];
     if (!can_stay(stay.item, before.time, stay.time)) continue;
     const Bytes size = program_.items[stay.item].bytes;
     const int32_t begin = std::max(before.end, before.begin + 1);
-    if (profile.most(begin, stay.begin) + size > room) continue;
-    profile.add(begin, stay.begin, size);
+    // A root's last gap goes over the end of the step.
+    const int32_t moments = timeline.num_moments();
+    const int32_t end = stay.begin + (before.time >= stay.time ? moments : 0);
+    const int32_t over = std::max(end - moments, 0);
+    if (profile.most(begin, std::min(end, moments)) + size > room) continue;
+    if (profile.most(std::max(begin - moments, 0), over) + size > room) continue;
+    profile.add(begin, std::min(end, moments), size);
+    profile.add(std::max(begin - moments, 0), over, size);
     Needs& needs = needs_[stay.item];
-    needs[need_before(needs, stay.time)].kept = true;
+    Need& need = needs[need_before(needs, stay.time)];
+    need.kept = true;
+    need.copied = false;
     changed = true;
   }
   return changed;
 }
 
 bool Scheduler::is_there(int32_t item, int32_t time) const {
+  if (program_.is_root(item)) return !is_on_host(item, time);
   const StepProgram::Item& info = program_.items[item];
   if (info.maker < 0 || time >= info.fixed) return true;
   const Needs& needs = needs_[item];
@@ -145,7 +175,7 @@ bool Scheduler::is_replayed(int32_t maker, int32_t time) const {
     const Needs& needs = needs_[i];
     if (program_.items[i].maker != maker || needs.size() < 2) continue;
     const size_t need = need_before(needs, time);
-    if (need > 0 && needs[need].time == time && !needs[need].kept) return true;
+    if (need > 0 && needs[need].time == time && needs[need].is_replayed()) return true;
   }
   return false;
 }
@@ -180,6 +210,10 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
     ++num_looks_;
     program_.for_each_source(maker, [&](int32_t source) {
       if (source == kept || is_there(source, time)) return;
+      if (has_copies() && is_on_host(source, time)) {
+        cost += preferences_.link * link_.in_cost(program_.items[source].bytes);
+        return;
+      }
       if (collect && ancestors_.size() < kMostAncestors) ancestors_.push_back(source);
       if (!is_near(source, time)) queue_.push_back(source);
     });
@@ -189,9 +223,24 @@ Cost Scheduler::closure_cost(int32_t item, int32_t time, int32_t kept, bool coll
 
 // Of the gap in which the operator runs. It may have become shorter since it was found.
 bool Scheduler::set_price(Gap& gap, int32_t op) {
+  gap.copied = false;
+  const bool is_priced = set_recompute_price(gap, op);
+  if (!has_copies()) return is_priced;
+  const std::optional<Window> window = find_window(gap.item, op);
+  if (!window || !can_copy(gap.item, *window)) return is_priced;
+  const Away away = find_away(gap.item, *window);
+  const double price = (away.waited + preferences_.link * away.link) /
+                       static_cast<double>(program_.items[gap.item].bytes);
+  if (is_priced && gap.price <= price) return true;
+  gap = {price, gap.item, window->after, -1, /*copied=*/true};
+  return true;
+}
+
+bool Scheduler::set_recompute_price(Gap& gap, int32_t op) {
   const Needs& needs = needs_[gap.item];
   const size_t before = need_before(needs, op);
   const size_t i = before + 1;
+  if (program_.items[gap.item].in_backward || program_.is_root(gap.item)) return false;
   if (needs[before].time > op || i == needs.size() || !needs[i].kept) return false;
   const bool is_used = needs[before].time == op && !needs[before].derived;
   if (is_used || first_spared(needs[before]) > lowered_) return false;
@@ -231,7 +280,8 @@ bool Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
   num_looks_ += program_.num_items();
   for (int32_t item = 0; item < program_.num_items(); ++item) {
     const StepProgram::Item& info = program_.items[item];
-    if (info.maker < 0 || info.bytes == 0 || info.in_backward || info.born >= op) continue;
+    if (!program_.can_leave(item) || info.bytes == 0 || info.born >= op) continue;
+    if ((info.in_backward || program_.is_root(item)) && !has_copies()) continue;
     Gap gap{0, item, 0, -1};
     if (set_price(gap, op)) gaps.push_back(gap);
   }
@@ -240,10 +290,10 @@ bool Scheduler::find_gaps(int32_t op, std::vector<Gap>& gaps) {
 }
 
 // It stays on, so its bytes count.
-void Scheduler::settle(int32_t item, size_t need) {
-  Need& settled = needs_[item][need];
-  if (!std::exchange(settled.passing, false)) return;
-  profile_.add(first_spared(settled), begin(settled.time + 1), program_.items[item].bytes);
+void Scheduler::end_passing(int32_t item, size_t need) {
+  Need& ended = needs_[item][need];
+  if (!std::exchange(ended.passing, false)) return;
+  profile_.add(first_spared(ended), begin(ended.time + 1), program_.items[item].bytes);
 }
 
 void Scheduler::set_passing(int32_t time, Bytes bytes) {
@@ -254,6 +304,7 @@ void Scheduler::set_passing(int32_t time, Bytes bytes) {
 
 // At `time` it has to be there.
 void Scheduler::require(int32_t item, int32_t time, bool keep) {
+  if (program_.is_root(item)) return require_root(item, time);
   const StepProgram::Item& info = program_.items[item];
   if (info.maker < 0 || time >= info.fixed) return;
   Needs& needs = needs_[item];
@@ -265,9 +316,13 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
     needs.insert(needs.begin() + i + 1, {time, true, false, true});
     return;
   }
+  if (i + 1 < needs.size() && needs[i + 1].copied) {
+    bring_back_between(item, {i + 1, needs[i].time, time, needs[i + 1].time});
+    return;
+  }
   const int32_t before = needs[i].time;
   if (keep || can_bridge(item, before, time)) {
-    settle(item, i);
+    end_passing(item, i);
     needs.insert(needs.begin() + i + 1, {time, true, false, true});
     profile_.add(begin(before + 1), begin(time + 1), bytes);
   } else {
@@ -275,8 +330,8 @@ void Scheduler::require(int32_t item, int32_t time, bool keep) {
     queue_.push_back(item);
   }
   if (i + 2 < needs.size() && !needs[i + 2].kept && can_bridge(item, time, needs[i + 2].time)) {
-    settle(item, i + 1);
-    settle(item, i + 2);
+    end_passing(item, i + 1);
+    end_passing(item, i + 2);
     needs[i + 2].kept = true;
     profile_.add(begin(time + 1), begin(needs[i + 2].time), bytes);
   }
@@ -298,13 +353,17 @@ void Scheduler::make_again(int32_t item, int32_t time, int32_t kept) {
   }
 }
 
-void Scheduler::give_up(const Gap& gap) {
+void Scheduler::give_up(const Gap& gap, int32_t op) {
+  if (gap.copied) {
+    send_away(gap, op);
+    return;
+  }
   Needs& needs = needs_[gap.item];
   const size_t i = need_before(needs_[gap.item], gap.time);
-  settle(gap.item, i);
+  end_passing(gap.item, i);
   needs[i].kept = false;
   Need& before = needs[i - 1];
-  const bool passes = before.derived && !before.passing;
+  const bool passes = before.derived && !before.copied && !before.passing;
   before.passing |= passes;
   profile_.add(passes ? first_spared(before) : begin(before.time + 1), begin(gap.time),
                -program_.items[gap.item].bytes);
@@ -332,13 +391,13 @@ bool Scheduler::fit(Bytes room) {
         std::push_heap(gaps.begin(), gaps.end(), is_later);
         continue;
       }
-      if (gap.price > 0) {  // which is paid now
+      if (gap.price > 0 && !gap.copied) {  // which is paid now
         for_each_sibling(gap, op, [&](int32_t sibling) {
           gaps.push_back({0, sibling, gap.time, -1});
           std::push_heap(gaps.begin(), gaps.end(), is_later);
         });
       }
-      give_up(gap);
+      give_up(gap, op);
       if (gap.instead < 0) continue;
       Gap kept{0, gap.instead, 0, -1};
       if (program_.items[kept.item].in_backward || !set_price(kept, op)) continue;

@@ -2,6 +2,7 @@
 // do for it.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "core/foresight/step_program.h"
@@ -11,16 +12,28 @@
 
 namespace coop {
 
+// A root of a step, which the next ones have too.
+struct KnownRoot {
+  int32_t id;
+  int64_t serial;
+  Bytes address;  // at the end of the step; Arena::kNowhere: it was away
+
+  bool operator==(const KnownRoot&) const = default;
+};
+
 class StepLog {
  public:
-  StepLog(Graph& graph, const Space& space, const Journal& journal)
-      : graph_(graph), space_(space), journal_(journal) {}
+  // With roots, or without.
+  StepLog(Graph& graph, const Space& space, const Journal& journal, bool has_roots)
+      : graph_(graph), space_(space), journal_(journal), has_roots_(has_roots) {}
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
 
   // A new step.
   void begin();
   const StepProgram& program() const { return program_; }
+  // The step is over: its program with its roots.
+  StepProgram program_with_roots(std::vector<KnownRoot>* roots) const;
 
   void allocated(Value* value);
   // Nobody has its bytes any more.
@@ -32,6 +45,8 @@ class StepLog {
   // An operator ran, and used these; then what it made.
   void ran(const Recipe* recipe, const std::vector<Value*>& used, Cost cost);
   void made(Value* value, const Recipe* recipe);
+  // It wrote a root, which stays the same value.
+  void wrote(const Value* value);
   // Returns a number that stands for all operators of the step so far.
   uint64_t end_operator();
   // The step is over. What was allocated after its last operator (another thread's operator may be
@@ -59,10 +74,15 @@ class StepLog {
   };
 
   void add(Value* value);
+  int32_t root_of(const Value* value);
 
   Graph& graph_;
   const Space& space_;
   const Journal& journal_;
+  const bool has_roots_;
+  // Candidates. In the program's lists they are numbered -1, -2, ... until the step is over.
+  std::vector<Reference> roots_;
+  std::unordered_map<int64_t, int32_t> root_numbers_;  // by serial
   StepProgram program_;
   std::vector<Reference> values_;  // by item
   StepProgram::Operator running_;

@@ -23,6 +23,8 @@ struct StepProgram {
   };
 
   // A value that the step made, by order of creation. It lies in memory in operators [born, end).
+  // After those come roots: values that were there before, will be there in the next step, and may
+  // leave by a copy. What holds of them at the end of a step holds at the beginning of the next.
   struct Item {
     Bytes bytes = 0;  // 0: it takes none of the arena's own
     int32_t born = 0;
@@ -47,19 +49,30 @@ struct StepProgram {
   std::vector<Operator> operators;
   std::vector<Death> older_deaths;
   std::vector<Item> items;
+  int32_t num_roots = 0;         // of them, the last ones
   std::vector<int32_t> uses;     // items that are in memory while it runs
   std::vector<int32_t> sources;  // items that its recipe reads
-  Bytes base = 0;                // held when the step began
+  struct RootWrite {
+    int32_t op;
+    int32_t item;
+  };
+  std::vector<RootWrite> root_writes;  // in order of operators
+  Bytes base = 0;                      // held when the step began, but for roots
 
   int32_t size() const { return static_cast<int32_t>(operators.size()); }
   int32_t num_items() const { return static_cast<int32_t>(items.size()); }
+  // Those that the step made.
+  int32_t num_made() const { return num_items() - num_roots; }
+  bool is_root(int32_t item) const { return item >= num_made(); }
+  // Whether it may leave: it can be made again, or copied.
+  bool can_leave(int32_t item) const { return items[item].maker >= 0 || is_root(item); }
   Cost cost() const {
     Cost sum = 0;
     for (const Operator& op : operators) sum += op.cost;
     return sum;
   }
   int32_t end_items(int32_t op) const {
-    return op + 1 < size() ? operators[op + 1].first_item : num_items();
+    return op + 1 < size() ? operators[op + 1].first_item : num_made();
   }
   // Its own memory, while an operator runs.
   bool is_temporary(int32_t item) const {

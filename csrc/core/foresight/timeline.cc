@@ -7,12 +7,12 @@
 namespace coop {
 
 Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
-                   const std::vector<Bytes>& reserved)
+                   const std::vector<Bytes>& reserved, const LinkProfile& link)
     : program_(&program) {
   const int32_t size = program.size();
   for (int32_t item = 0; item < program.num_items(); ++item) {
     for (size_t i = 1; i < needs[item].size(); ++i) {
-      if (!needs[item][i].kept)
+      if (needs[item][i].is_replayed())
         replays_.push_back({needs[item][i].time, program.items[item].maker});
     }
   }
@@ -39,6 +39,8 @@ Timeline::Timeline(const StepProgram& program, const std::vector<Needs>& needs,
   find_reads();
   end_stays();
   share_memory();
+  find_durations();
+  plan_copies(link);
   count_bytes(reserved);
 }
 
@@ -48,6 +50,10 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   stay.item = item;
   stay.takes = -1;
   COOP_DEBUG_ASSERT(info.born < program_->size());
+  if (program_->is_root(item)) {
+    add_root_stays(stay, needs);
+    return;
+  }
   if (needs.empty()) {
     stay.time = info.born;
     stay.begin = run_moments_[info.born];
@@ -57,8 +63,11 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
   for (size_t i = 0; i < needs.size(); ++i) {
     if (i > 0 && needs[i].kept) continue;
     stay.time = needs[i].time;
-    stay.replayed = i > 0;
-    stay.begin = run_moments_[stay.time];
+    stay.copied = needs[i].copied;
+    stay.away_begin = needs[i].away_begin;
+    stay.away_end = needs[i].away_end;
+    stay.replayed = i > 0 && !stay.copied;
+    stay.begin = stay.time < program_->size() ? run_moments_[stay.time] : num_moments();
     if (stay.replayed) {
       const auto replay =
           std::lower_bound(replays_.begin(), replays_.end(), Replay{stay.time, info.maker},
@@ -67,6 +76,21 @@ void Timeline::add_stays(int32_t item, const Needs& needs) {
                            });
       stay.begin = moment_of(replay - replays_.begin());
     }
+    stays_.push_back(stay);
+  }
+}
+
+// From the beginning of the step on, unless its copy brings it back for its first need.
+void Timeline::add_root_stays(Stay stay, const Needs& needs) {
+  stay.time = -1;
+  if (!needs.front().copied) stays_.push_back(stay);
+  for (const Need& need : needs) {
+    if (!need.copied) continue;
+    stay.time = need.time;
+    stay.copied = true;
+    stay.away_begin = need.away_begin;
+    stay.away_end = need.away_end;
+    stay.begin = run_moments_[need.time];
     stays_.push_back(stay);
   }
 }
@@ -88,6 +112,7 @@ void Timeline::read(int32_t item, int32_t time, int32_t moment) {
   }
   Stay& stay = stays_[s];
   stay.was_read = true;
+  stay.first_read = std::min(stay.first_read, moment);
   stay.end = std::max(stay.end, moment + 1);
 }
 
@@ -100,11 +125,12 @@ void Timeline::find_reads() {
     // From then on it is a root, or the next step sees it.
     stay.was_read =
         is_last && (item.fixed != StepProgram::kNever || item.end == StepProgram::kNever);
+    stay.was_read |= program_->is_root(stay.item);
   }
   auto next = static_cast<int32_t>(replays_.size()) - 1;
   for (int32_t op = program_->size() - 1; op >= 0; --op) {
     program_->for_each_use(op, [&](int32_t item) {
-      if (program_->items[item].maker >= 0) read(item, op, run_moments_[op]);
+      if (program_->can_leave(item)) read(item, op, run_moments_[op]);
     });
     for (; next >= 0 && replays_[next].time == op; --next) {
       Replay& replay = replays_[next];
@@ -119,7 +145,7 @@ void Timeline::find_reads() {
       if (!replay.live) continue;
       replay_cost_ += program_->operators[replay.maker].cost;
       program_->for_each_source(replay.maker, [&](int32_t item) {
-        if (program_->items[item].maker >= 0) read(item, op, moment);
+        if (program_->can_leave(item)) read(item, op, moment);
       });
     }
   }
@@ -141,13 +167,19 @@ void Timeline::end_stays() {
     const StepProgram::Item& item = program_->items[stay.item];
     const int32_t death = death_moment(item);
     const bool is_last = &stay == &stays_[first_stays_[stay.item + 1] - 1];
+    if (program_->is_root(stay.item)) {
+      // At its end it is there as it was at its beginning.
+      const bool is_home = !stays_[first_stays_[stay.item]].copied;
+      if (is_last && is_home) stay.end = num_moments();
+      continue;
+    }
     const bool is_root = item.maker < 0 || (is_last && item.fixed != StepProgram::kNever);
     if (is_root || (is_last && item.end == StepProgram::kNever)) {
       stay.end = std::max(stay.end, item.end == StepProgram::kNever ? num_moments() : death);
       continue;
     }
-    if (stay.replayed && !stay.was_read) {
-      stay.end = stay.begin;  // it is not made
+    if ((stay.replayed || stay.copied) && !stay.was_read) {
+      stay.end = stay.begin;  // it is not made, or fetched
       continue;
     }
     // Where its memory goes to the next version, that takes it.
@@ -178,6 +210,17 @@ void Timeline::share_memory() {
   }
 }
 
+void Timeline::find_durations() {
+  durations_.assign(bytes_.size(), 0);
+  for (int32_t op = 0; op < program_->size(); ++op) {
+    durations_[run_moments_[op]] = program_->operators[op].cost;
+  }
+  for (size_t r = 0; r < replays_.size(); ++r) {
+    if (!replays_[r].live) continue;
+    durations_[moment_of(r)] = program_->operators[replays_[r].maker].cost;
+  }
+}
+
 void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
   std::vector<Bytes> change(bytes_.size() + 1, 0);
   auto add = [&](int32_t begin, int32_t end, Bytes bytes) {
@@ -191,7 +234,11 @@ void Timeline::count_bytes(const std::vector<Bytes>& reserved) {
   }
   for (const Stay& stay : stays_) {
     if (program_->is_temporary(stay.item)) continue;
-    add(stay.begin, stay.end, program_->items[stay.item].bytes);
+    const Bytes bytes = program_->items[stay.item].bytes;
+    add(std::max(stay.begin, 0), std::min(stay.end, num_moments()), bytes);
+    // Over the end of the step.
+    if (stay.begin < 0) add(num_moments() + stay.begin, num_moments(), bytes);
+    if (stay.end > num_moments()) add(0, stay.end - num_moments(), bytes);
   }
   for (int32_t op = 0; op < program_->size(); ++op) {
     add(run_moments_[op], run_moments_[op] + 1, program_->operators[op].temporary);
@@ -249,16 +296,24 @@ std::vector<Needs> Timeline::needs() const {
     for (size_t r = begin; r < next; ++r) {
       if (!replays_[r].live) continue;
       program_->for_each_source(replays_[r].maker, [&](int32_t item) {
-        if (program_->items[item].maker >= 0) add(item, {op, true, false, true});
+        if (program_->can_leave(item)) add(item, {op, true, false, true});
       });
     }
     program_->for_each_use(op, [&](int32_t item) {
-      if (program_->items[item].maker >= 0) add(item, {op, true, false, false});
+      if (program_->can_leave(item)) add(item, {op, true, false, false});
     });
   }
   for (int32_t item = 0; item < program_->num_items(); ++item) {
     const StepProgram::Item& info = program_->items[item];
     Needs& list = needs[item];
+    if (program_->is_root(item)) {
+      if (list.empty()) list.push_back({0, true});
+      for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
+        if (stays_[s].copied)
+          set_copied(list, s, s > first_stays_[item] ? s - 1 : end_stays(item) - 1);
+      }
+      continue;
+    }
     if (info.maker < 0) continue;
     while (list.size() > 1 && list.back().time > info.fixed) list.pop_back();
     if (info.fixed != StepProgram::kNever) {
@@ -266,17 +321,23 @@ std::vector<Needs> Timeline::needs() const {
     } else if (info.end == StepProgram::kNever) {
       add(item, {program_->size(), true});
     }
+    int32_t before = -1;
     for (int32_t s = first_stays_[item]; s < first_stays_[item + 1]; ++s) {
-      if (!stays_[s].replayed || stays_[s].begin == stays_[s].end) continue;
+      if (stays_[s].begin == stays_[s].end) continue;
+      if (stays_[s].copied) set_copied(list, s, before);
+      before = s;
+      if (!stays_[s].replayed) continue;
       size_t i = need_before(list, stays_[s].time);
-      // Who reads it comes later.
+      // Who reads it comes later: it had better stay until then, unless it is written over.
       if (list[i].time != stays_[s].time) {
+        if (!info.overwritten || list[i].time > info.end) continue;
         list.insert(list.begin() + ++i, {stays_[s].time, false, false, true});
       }
       list[i].kept = false;
     }
     for (size_t i = 0; i < list.size(); ++i) {
-      list[i].passing = list[i].derived && (i + 1 == list.size() || !list[i + 1].kept);
+      const bool is_last = i + 1 == list.size() || list[i + 1].is_replayed();
+      list[i].passing = list[i].derived && is_last && !list[i].copied;
     }
   }
   return needs;

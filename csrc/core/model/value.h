@@ -76,6 +76,7 @@ struct alignas(64) Value {
   bool is_candidate = false;       // its block has a score: a window may contain it
   bool gradient : 1 = false;       // a root, but while it is being accumulated it may move
   bool made_quietly : 1 = false;   // a root, because it was made in a quiet step
+  bool arriving : 1 = false;       // it has a block, which its copy is still on the way to
   bool received : 1 = false;       // a root, because a collective wrote it
   bool made_in_backward = false;   // moved rather than evicted
   bool dead_and_unneeded = false;  // evicted, no storage's content, and nothing that is evicted is
@@ -110,6 +111,8 @@ struct alignas(64) Value {
   int64_t optimizer_step = -1;  // a root: the step whose optimizer has written it last
 
   bool is_resident() const { return offset != Arena::kNowhere; }
+  // Whether an operator may use it as it is.
+  bool is_ready() const { return is_resident() && !arriving; }
   bool is_root() const { return recipe == nullptr; }
   bool is_attached() const { return storage != nullptr; }
   bool is_kept() const { return storage != nullptr && storage->keeps > 0; }
@@ -123,7 +126,7 @@ struct alignas(64) Value {
   // Whether a search looks at it, if nothing keeps it.
   bool may_leave() const { return recipe != nullptr || can_be_saved(); }
   // Whether its block may be taken from it, once nothing has it locked.
-  bool can_leave() const { return may_leave() && is_resident() && !is_kept(); }
+  bool can_leave() const { return may_leave() && is_ready() && !is_kept(); }
   // A root for good: neither the end of a quiet step nor a write gives it a recipe.
   bool is_lasting_root() const { return is_root() && !made_quietly && !undefined; }
   // Such a one that neither leaves nor moves: somebody may have its address.

@@ -25,8 +25,11 @@ class Link {
     in_.bytes_per_ns = profile.in_bytes_per_ns;
   }
 
-  // What it takes to let the value leave by a copy, and to bring it back: half of it, where its
-  // bytes are saved already.
+  // What it takes to copy so many bytes.
+  Cost out_cost(Bytes bytes) const { return out_.cost(bytes); }
+  Cost in_cost(Bytes bytes) const { return in_.cost(bytes); }
+  // To let the value leave by a copy, and to bring it back: half of it, where its bytes are saved
+  // already.
   Cost round_trip(const Value* value) const {
     return (value->is_saved() ? 0 : out_.cost(value->bytes)) + in_.cost(value->bytes);
   }

@@ -32,7 +32,7 @@ void SimulatedRecipe::replay(Host& host, Storage** made) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const uint64_t cookie = mix(hash, i + 1);
     if (cookie != expected[i]) throw std::logic_error("a replay read other content");
-    if (made[i] != nullptr) simulator.cookie_of(*made[i]->value) = cookie;
+    if (made[i] != nullptr) simulator.set_cookie(*made[i]->value, cookie);
   }
   simulator.count_replay(index, op.cost);
 }
@@ -45,7 +45,7 @@ void SavedCookie::replay(Host& host, Storage** made) {
   auto& simulator = static_cast<Simulator&>(host);
   simulator.check_patience();
   made[0] = simulator.core_.allocate(outputs[0]->bytes, Side::kLeft);
-  simulator.cookie_of(*made[0]->value) = cookie;
+  simulator.set_cookie(*made[0]->value, cookie);
 }
 
 }  // namespace coop

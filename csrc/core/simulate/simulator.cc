@@ -22,6 +22,20 @@ Cost longest_step(const Trace& trace) {
   return longest;
 }
 
+// The first that ends behind the offset.
+template <typename Blocks>
+auto first_behind(Blocks& blocks, Bytes offset) {
+  auto next = blocks.lower_bound(offset);
+  if (next != blocks.begin() && std::prev(next)->first + std::prev(next)->second > offset) --next;
+  return next;
+}
+
+bool overlaps(const std::map<Bytes, Bytes>& blocks, Bytes offset, Bytes bytes) {
+  if (blocks.empty()) return false;
+  const auto next = first_behind(blocks, offset);
+  return next != blocks.end() && next->first < offset + bytes;
+}
+
 }  // namespace
 
 Simulator::Simulator(const Config& config) : core_(config, this) {}
@@ -38,18 +52,30 @@ Storage* Simulator::storage(int64_t id) const {
   return found->second;
 }
 
-uint64_t& Simulator::cookie_of(const Value& value) {
-  if (value.external != nullptr) return cookies_[-reinterpret_cast<int64_t>(value.external)];
-  if (!leaving_.empty() && is_leaving(value.offset, value.bytes)) {
-    throw std::logic_error("a block is used that a copy still reads");
+int64_t Simulator::place_of(const Value& value) {
+  return value.external != nullptr ? -reinterpret_cast<int64_t>(value.external) : value.offset;
+}
+
+uint64_t Simulator::cookie_of(const Value& value) const {
+  if (value.external == nullptr && overlaps(arriving_, value.offset, value.bytes)) {
+    throw std::logic_error("a block is read that a copy still writes");
   }
-  return cookies_[value.offset];
+  const auto found = cookies_.find(place_of(value));
+  return found == cookies_.end() ? 0 : found->second;
+}
+
+void Simulator::set_cookie(const Value& value, uint64_t cookie) {
+  if (value.external == nullptr && (overlaps(leaving_, value.offset, value.bytes) ||
+                                    overlaps(arriving_, value.offset, value.bytes))) {
+    throw std::logic_error("a block is written that a copy still uses");
+  }
+  cookies_[place_of(value)] = cookie;
 }
 
 uint64_t Simulator::cookie(int64_t id) const {
   const Value* value = storage(id)->value;
   if (!value->is_resident()) throw std::out_of_range("storage is evicted");
-  return const_cast<Simulator*>(this)->cookie_of(*value);
+  return cookie_of(*value);
 }
 
 void Simulator::run_memory(const OperatorEntry& op, Storage** outputs, bool replaying) {
@@ -98,7 +124,7 @@ void Simulator::add_root(int64_t id, Storage* storage) {
   storage->handle = storage;
   storages_[id] = storage;
   core_.let_leave_by_copy(storage);
-  cookie_of(*storage->value) = mix(1, ++num_executed_);
+  set_cookie(*storage->value, mix(1, ++num_executed_));
 }
 
 void Simulator::begin(const OperatorEntry& op, const std::vector<Storage*>& inputs) {
@@ -185,9 +211,9 @@ void Simulator::run_operator(const Trace& trace, int32_t index) {
   size_t output = 0;
   auto set_content = [&](const Storage* storage) {
     recipe->expected.push_back(mix(hash, ++output));
-    cookie_of(*storage->value) = recipe->expected.back();
+    set_cookie(*storage->value, recipe->expected.back());
     if (storage->value->external != nullptr) return;
-    written_[storage->value->offset] = core_.clock() + op.cost;
+    written_[storage->value->offset] = core_.journal().clock + op.cost;
   };
   for (size_t i = 0; i < fresh.size(); ++i) {
     set_content(fresh[i]);
@@ -226,31 +252,21 @@ void Simulator::free_after(int64_t id, std::unique_ptr<Fence> fence) {
 }
 
 void Simulator::copy(Value& to, const Value& from, Bytes) {
-  cookie_of(to) = cookie_of(from);
+  set_cookie(to, cookie_of(from));
   written_.erase(to.offset);
 }
 
 void Simulator::move(Value& value, Bytes from) {
   end_copies(value.offset, value.bytes);
-  cookie_of(value) = cookies_.at(from);
+  set_cookie(value, cookies_.at(from));
   written_.erase(value.offset);
 }
 
-// The first that ends behind the offset.
-std::map<Bytes, Bytes>::iterator Simulator::find_leaving(Bytes offset) {
-  auto next = leaving_.lower_bound(offset);
-  if (next != leaving_.begin() && std::prev(next)->first + std::prev(next)->second > offset) --next;
-  return next;
-}
-
-bool Simulator::is_leaving(Bytes offset, Bytes bytes) {
-  const auto next = find_leaving(offset);
-  return next != leaving_.end() && next->first < offset + bytes;
-}
-
 void Simulator::end_copies(Bytes offset, Bytes bytes) {
-  auto next = find_leaving(offset);
-  while (next != leaving_.end() && next->first < offset + bytes) next = leaving_.erase(next);
+  for (Blocks* blocks : {&leaving_, &arriving_}) {
+    auto next = first_behind(*blocks, offset);
+    while (next != blocks->end() && next->first < offset + bytes) next = blocks->erase(next);
+  }
 }
 
 SavedBytes* Simulator::new_saved_bytes(const Value& value) {
@@ -270,7 +286,7 @@ bool Simulator::copy_out(const Value& value, const HostExtents& to, double last_
   return true;
 }
 
-Storage* Simulator::copy_in(const Value& value, const HostExtents& from) {
+Storage* Simulator::copy_in(const Value& value, const HostExtents& from, bool later) {
   check_patience();
   Storage* made = core_.allocate(value.bytes, Side::kLeft);
   try {
@@ -284,7 +300,8 @@ Storage* Simulator::copy_in(const Value& value, const HostExtents& from) {
       throw std::logic_error("a copy is of several values");
     }
   }
-  cookie_of(*made->value) = host_cookies_.at(from.front().offset);
+  set_cookie(*made->value, host_cookies_.at(from.front().offset));
+  if (later) arriving_[made->value->offset] = value.bytes;
   return made;
 }
 

@@ -57,7 +57,8 @@ class Simulator final : public Host {
   SavedBytes* new_saved_bytes(const Value& value) override;
   bool copy_out(const Value& value, const HostExtents& to, double last_use) override;
   void placed(const Value& value) override { end_copies(value.offset, value.bytes); }
-  Storage* copy_in(const Value& value, const HostExtents& from) override;
+  Storage* copy_in(const Value& value, const HostExtents& from, bool later) override;
+  void arrived(const Value& value) override { arriving_.erase(value.offset); }
   bool is_copy(const Value& value, const HostExtents& extents) override {
     return host_cookies_.at(extents.front().offset) == cookie_of(value);
   }
@@ -85,10 +86,11 @@ class Simulator final : public Host {
   void check_patience() const {
     if (replay_cost_ > most_replay_cost_) throw GaveUp();
   }
-  uint64_t& cookie_of(const Value& value);
-  // Copies that read these bytes of the arena, as long as nobody has waited for them.
-  std::map<Bytes, Bytes>::iterator find_leaving(Bytes offset);
-  bool is_leaving(Bytes offset, Bytes bytes);
+  // To be read, or written.
+  uint64_t cookie_of(const Value& value) const;
+  void set_cookie(const Value& value, uint64_t cookie);
+  static int64_t place_of(const Value& value);
+  // Whoever uses these bytes next waits for the copies that use them.
   void end_copies(Bytes offset, Bytes bytes);
 
   Core core_;
@@ -96,10 +98,13 @@ class Simulator final : public Host {
   // By offset; of external memory, by its negative number.
   std::unordered_map<int64_t, uint64_t> cookies_;
   std::unordered_map<Bytes, uint64_t> host_cookies_;  // by offset in the pool
-  std::map<Bytes, Bytes> leaving_;                    // blocks that copies read: offset, bytes
-  std::unordered_map<Bytes, double> written_;         // by offset: when an operator did, last
-  std::vector<int32_t> num_replays_;                  // by operator of the trace
-  Cost replay_cost_ = 0;                              // in this step
+  // Blocks of the arena that copies read, or write, as long as nobody has waited for them.
+  using Blocks = std::map<Bytes, Bytes>;  // bytes by offset
+  Blocks leaving_;
+  Blocks arriving_;
+  std::unordered_map<Bytes, double> written_;  // by offset: when an operator did, last
+  std::vector<int32_t> num_replays_;           // by operator of the trace
+  Cost replay_cost_ = 0;                       // in this step
   Cost most_replay_cost_ = std::numeric_limits<Cost>::infinity();
   uint64_t num_executed_ = 0;
   bool moves_gradients_ = false;  // now

@@ -1,13 +1,13 @@
-// The smallest budget in which a run would have passed without an eviction.
+// A budget in which a run would have passed without an eviction: the smallest in which everything
+// lies as it would with no limit at all.
 //
 // As long as everything fits between the two sides the arena itself tells: what they took together
 // at most. From the first block that does not, blocks are placed and freed a second time, in an
 // arena without an end, as the program asks for them and lets go of them: nothing is evicted, moved
 // aside or replayed there.
 //
-// In that budget the blocks lie as they would with no limit at all. (With a little less, a block
-// that does not fit between the sides may still find a hole in the other side.) It is sure, but for
-// three things, and then the answer says that it is an estimate:
+// (With less, a block that does not fit between the sides may still find a hole in the other side.)
+// It is sure, but for three things, and then the answer says that it is an estimate:
 //   several extents: they are larger in a larger budget, so what they move aside is estimated
 //   a budget too small to bring back what is to become a root: what that is made from is counted
 //   for longer than with room

@@ -252,7 +252,7 @@ class Program {
     for (const auto& [id, live] : live_) {
       const coop::Value& value = *simulator_.storage(id)->value;
       EXPECT(value.is_resident() || value.is_saved() || !value.is_root());
-      if (value.is_resident()) EXPECT(simulator_.cookie(id) == live.cookie);
+      if (value.is_ready()) EXPECT(simulator_.cookie(id) == live.cookie);
     }
   }
 
