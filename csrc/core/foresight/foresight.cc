@@ -152,8 +152,8 @@ void Foresight::improve(Known& known) {
   begin_making(known, known.schedule.cost(), kMoreLooks);
 }
 
-// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved; nor for
-// a step that may not come again: what is moved may be in another one's way.
+// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved; nor
+// for a step that may not come again: what is moved may be in another one's way.
 Layout Foresight::layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const {
   const bool may_move = may_move_ && roots.empty() && !made_for_->is_guess;
   return find_layout(program, roots, space_, journal_.step, may_move);
