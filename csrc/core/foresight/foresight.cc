@@ -152,12 +152,15 @@ void Foresight::improve(Known& known) {
   begin_making(known, known.schedule.cost(), kMoreLooks);
 }
 
-// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved.
+// Roots that schedules move are in nobody's way. Where there are any, nothing else is moved; nor
+// for a step that may not come again: what is moved may be in another one's way.
 Layout Foresight::layout_of(const StepProgram& program, const std::vector<KnownRoot>& roots) const {
-  return find_layout(program, roots, space_, journal_.step, may_move_ && roots.empty());
+  const bool may_move = may_move_ && roots.empty() && !made_for_->is_guess;
+  return find_layout(program, roots, space_, journal_.step, may_move);
 }
 
 void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
+  made_for_ = &known;
   ScheduleTask task;
   task.program = log_.program_with_roots(&task.roots);
   task.obstacles = layout_of(task.program, task.roots).obstacles;
@@ -166,7 +169,6 @@ void Foresight::begin_making(Known& known, Cost most_cost, int64_t most_looks) {
   task.preferences = known.preferences;
   task.most_looks = most_looks;
   task.copy_room = copy_room_;
-  made_for_ = &known;
   num_waits_ = 0;
   making_ = std::make_unique<Making>(std::move(task), in_background_);
 }
