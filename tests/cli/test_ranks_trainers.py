@@ -84,7 +84,7 @@ lightning.Trainer(
 ).fit(Model(), data)
 """
 PROGRAMS = {
-    "transformers, ddp": ("transformers", TRANSFORMERS, (), "14MiB"),
+    "transformers, ddp": ("transformers", TRANSFORMERS, (), "9MiB"),
     "lightning, ddp": ("lightning", LIGHTNING, ("ddp",), "12MiB"),
     "lightning, fsdp2": ("lightning", LIGHTNING, ("fsdp2",), "12MiB"),
 }
