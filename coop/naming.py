@@ -125,16 +125,19 @@ def _items(container: Any) -> Iterator[tuple[object, torch.Tensor]]:
     yield from ((key, value) for key, value in pairs if isinstance(value, torch.Tensor))
 
 
-def _frames() -> Iterator[FrameType]:
+def _frames() -> list[FrameType]:
     """Of the user's code, the innermost first: of this thread, and of the main one."""
     library, ours = str(Path(torch.__file__).parent), str(Path(__file__).parent)
-    stacks = [sys._getframe()]
+    # Not with our own frame: it would hold itself, and with it the error and what that holds.
+    stacks = [sys._getframe(1)]
     main = threading.main_thread().ident
     if main != threading.get_ident() and main is not None:
         stacks += [frame for ident, frame in sys._current_frames().items() if ident == main]
+    frames = []
     for innermost in stacks:
         frame: FrameType | None = innermost
         while frame is not None:
             if not frame.f_code.co_filename.startswith((library, ours, "<frozen")):
-                yield frame
+                frames.append(frame)
             frame = frame.f_back
+    return frames

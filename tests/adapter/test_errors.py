@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 import coop
+from coop import naming
 
 from .harness import assert_identical, peak_bytes, rounded, run_plain
 from .programs import PROGRAMS
@@ -179,3 +182,19 @@ def test_other_reads_of_an_evicted_tensor_are_right(name: str) -> None:
         t = value()
         coop.evict(t)
         assert read(t[:1, :1]) == read(one)
+
+
+def test_an_error_that_is_caught_leaves_nothing_for_the_garbage_collector() -> None:
+    """A cycle with frames in it would keep their tensors for a while."""
+    with coop.budget("1MiB", device="cpu"):
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            with pytest.raises(coop.OutOfBudgetError):
+                torch.ones(1 << 20)
+            gc.collect()
+            frames = [thing for thing in gc.garbage if isinstance(thing, FrameType)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert [f for f in frames if f.f_code.co_filename == naming.__file__] == []

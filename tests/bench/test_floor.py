@@ -87,7 +87,7 @@ def test_it_is_never_above_the_optimum(tmp_path: Path, name: str) -> None:
 
 
 def test_with_copies_a_step_takes_the_longer_of_both_ways(tmp_path: Path) -> None:
-    found = program(tmp_path / "trace.jsonl")  # 200 ns
+    found = program(tmp_path / "trace.jsonl", UNIT)  # 200 ns
     budgets = [12 * UNIT, 11 * UNIT, 10 * UNIT, 9 * UNIT]
     # One unit in 20 ns: beside the operators for nothing.
     assert floor_with_copies(found, budgets, UNIT / 20e-9) == [0, 0, 0, 0]

@@ -31,7 +31,6 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 Make = Callable[..., Optimizer]
 FUSED: dict[str, Make] = {
-    "adagrad": partial(Adagrad, fused=True, weight_decay=0.01),
     "adam": partial(Adam, fused=True, amsgrad=True, weight_decay=0.01),
     "adamw": partial(AdamW, fused=True),
     "adamw-tensor-lr": partial(AdamW, fused=True, lr=torch.tensor(0.01)),
