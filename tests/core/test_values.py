@@ -48,6 +48,7 @@ class Values(RuleBasedStateMachine):
     ) -> None:
         self.budget = budget * ALIGNMENT
         self.small_bytes = small_bytes
+        self.keeps_dead = policy == "coop"
         self.trace = _C.Trace()
         self.simulator = _C.Simulator(
             _C.Config(
@@ -227,11 +228,12 @@ class Values(RuleBasedStateMachine):
         assert stats["free_bytes"] == self.budget - stats["held_bytes"]
         if self.small_bytes > 0:
             return
-        # What is held and has no storage can only be a private copy of a root (Rule 6).
+        # What is held and has no storage can only be a private copy of a root (Rule 6), or, under
+        # coop, a dead value that something evicted is made from (Rule 4).
         offsets = {offset for offset, _ in resident}
         for offset, num_bytes, cost, _, is_held in self.simulator.blocks():
             if is_held and offset not in offsets:
-                assert cost is None or self.has_host
+                assert cost is None or self.has_host or self.keeps_dead
                 held += num_bytes
         assert held == stats["held_bytes"]
 
